@@ -14,10 +14,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from rankstruct.checks import check_integers, check_numbers
+from rankstruct.checks import check_choice, check_integers, check_numbers
 from rankstruct.lists import as_real, finite_values, lists_of, real_documents
 from rankstruct.measures.ranked import is_relevant
-from rankstruct.messages import did_you_mean
 from rankstruct.preparation import searchsorted
 from rankstruct.statistics import bootstrap_interval
 
@@ -66,10 +65,7 @@ class Calibration(nn.Module):
         fitted: Tensor | None = None,
     ) -> None:
         super().__init__()
-        if method not in METHODS:
-            raise ValueError(
-                f"calibrate must be one of {', '.join(map(repr, METHODS))}, got {method!r}{did_you_mean(str(method), METHODS)}"
-            )
+        check_choice("calibrate", method, METHODS)
         check_numbers(optional=True, min_relevant=min_relevant)
         check_numbers("> 0 and < 1", share=share)
         self.method, self.min_relevant, self.share = method, min_relevant, share

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from rankstruct.arrays import LARGEST
-from rankstruct.messages import ArgumentError
+from rankstruct.messages import ArgumentError, did_you_mean
 
 _SIGNS = {">": (gt, "above"), ">=": (ge, "at least"), "<": (lt, "below"), "<=": (le, "at most")}
 
@@ -80,17 +80,25 @@ def check_flags(*, optional: Any = False, **values: Any) -> None:
             raise ArgumentError(f"must be True or False, got {value!r}", argument=name, value=value)
 
 
-def check_choice(name: str, value: Any, known: Collection[str | None]) -> None:
-    """Raise ArgumentError unless `value` is one of `known`.
+def check_choice(name: str, value: Any, known: Collection[Any]) -> None:
+    """Raise ArgumentError unless `value` is one of `known`, with the name that may be meant.
 
     >>> check_choice("mode", "fast", ("full", "fast"))
+    >>> check_choice("mode", "fats", ("full", "fast"))
+    Traceback (most recent call last):
+    ...
+    rankstruct.messages.ArgumentError: mode must be one of 'full', 'fast', got 'fats'; did you mean fast?
     """
-    if not (value is None or isinstance(value, str)) or value not in known:
-        raise ArgumentError(f"must be one of {', '.join(map(repr, known))}, got {value!r}", argument=name, value=value)
+    if not (value is None or isinstance(value, str | int)) or value not in known:
+        names = [each for each in known if isinstance(each, str)]
+        hint = did_you_mean(value, names) if isinstance(value, str) else ""
+        told = f"must be one of {', '.join(map(repr, known))}, got {_shown(value)}{hint}"
+        raise ArgumentError(told, argument=name, value=value)
 
 
 def _shown(value: Any) -> str:
-    """`repr(value)`, without the digits of a very large integer, which Python may refuse to write."""
+    """`repr(value)`, cut if it is long; without the digits of a very large integer, which Python may refuse to write."""
     if isinstance(value, Integral) and abs(int(value)) > LARGEST:
         return f"an integer of {int(value).bit_length()} bits"
-    return repr(value)
+    shown = repr(value)
+    return shown if len(shown) <= 100 else f"{shown[:100]}..."

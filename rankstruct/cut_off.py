@@ -18,10 +18,9 @@ from typing import Any, Literal, get_args
 import numpy as np
 import torch
 
-from rankstruct.checks import check_numbers
+from rankstruct.checks import check_choice, check_numbers
 from rankstruct.lists import finite_values, lists_of, real_documents
 from rankstruct.measures import nDCG
-from rankstruct.messages import did_you_mean
 
 __all__ = ["CutOff"]
 
@@ -94,11 +93,7 @@ class CutOff:
             raise ValueError(
                 f"give exactly one target, recall=, ndcg= or precision=, such as CutOff(recall=0.9); got {given}"
             )
-        rules = get_args(Rule)
-        if rule not in rules:
-            raise ValueError(
-                f"rule must be one of {', '.join(map(repr, rules))}, got {rule!r}{did_you_mean(str(rule), rules)}"
-            )
+        check_choice("rule", rule, get_args(Rule))
         check_numbers("> 0 and < 1", optional=True, **{given[0]: targets[given[0]], "confidence": confidence})
         check_numbers(optional=True, min_relevant=min_relevant, threshold=threshold)
         if min_relevant is not None and ndcg is not None:

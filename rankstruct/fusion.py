@@ -21,12 +21,11 @@ import torch
 from sklearn.base import clone
 from torch import nn
 
-from rankstruct.checks import check_integers, check_numbers
+from rankstruct.checks import check_choice, check_integers, check_numbers
 from rankstruct.columns import Columns
 from rankstruct.data import DataError, RankingData, join_run, run_of
 from rankstruct.data.names import Names
 from rankstruct.estimators import LinearRanker
-from rankstruct.messages import did_you_mean
 
 __all__ = ["LearnedFusion", "fuse_runs", "learn_fusion", "run_lists"]
 
@@ -85,10 +84,7 @@ def fuse_runs(
         ("method", "rrf" if is_learned else method, get_args(Method)),
         ("normalisation", normalisation, get_args(Normalisation)),
     ):
-        if value not in known:
-            raise ValueError(
-                f"{name} must be one of {', '.join(map(repr, known))}, got {value!r}{did_you_mean(str(value), known)}"
-            )
+        check_choice(name, value, known)
     check_numbers("> 0", k=k)
     if is_learned:
         data = run_lists(runs)

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from rankstruct.arrays import as_numbers
-from rankstruct.checks import check_numbers
+from rankstruct.checks import check_choice, check_numbers
 
 __all__ = ["PairedComparison", "bootstrap_interval", "compare_paired", "paired_p_value"]
 
@@ -102,8 +102,7 @@ def paired_p_value(first: ArrayLike, second: ArrayLike, test: Test = "randomizat
     >>> round(paired_p_value(np.arange(8.0), np.arange(8.0) - 1.0), 4)
     0.0078
     """
-    if test not in TESTS:
-        raise ValueError(f"test must be one of {', '.join(map(repr, TESTS))}, got {test!r}")
+    check_choice("test", test, TESTS)
     difference = differences(first, second)
     if len(difference) < 2 or not np.any(difference):
         return 1.0

@@ -401,7 +401,7 @@ def test_goes_through_skops(fitted, tmp_path):
     [
         ({"time_budget": -1}, None, "time_budget must be a number of at least 0"),
         ({"time_budget": "10"}, None, "time_budget must be a number of at least 0, or None, got '10'"),
-        ({"mode": "slow"}, None, "mode must be 'full' or 'fast', got 'slow'"),
+        ({"mode": "slow"}, None, "mode must be one of 'full', 'fast', got 'slow'"),
         ({"folds": 1}, None, "folds must be an integer from 2, got 1"),
         ({"folds": 2.5}, None, "folds must be an integer"),
         ({"measure": "alpha_nDCG@5"}, None, "measure must be one without groups"),

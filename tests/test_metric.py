@@ -199,7 +199,7 @@ def test_no_list_gives_nan():
         ({"ties": "docid"}, "ties of a RankingMetric must be 'expected', 'input' or 'worst', got 'docid'"),
         ({"empty": "none"}, "empty must be one of"),
         ({"convention": "letor", "ties": "worst"}, "convention='letor' keeps the input order"),
-        ({"convention": "Letor"}, "convention must be None or 'letor'"),
+        ({"convention": "Letor"}, "convention must be one of None, 'letor'"),
     ],
 )
 def test_bad_options(options, message):

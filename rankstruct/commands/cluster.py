@@ -20,8 +20,9 @@ from joblib import parallel_config
 from joblib.externals.loky import get_reusable_executor
 from joblib.parallel import ParallelBackendBase
 
+from rankstruct.checks import check_choice
 from rankstruct.launcher import end_with
-from rankstruct.messages import did_you_mean, import_extra
+from rankstruct.messages import import_extra
 
 __all__ = ["cluster"]
 
@@ -118,8 +119,7 @@ def cluster(on: str | None, address: str | None = None) -> Iterator[None]:
     if on is None:
         yield
         return
-    if on not in _CLUSTERS:
-        raise ValueError(f"on must be one of {', '.join(_CLUSTERS)}, got {on!r}{did_you_mean(on, _CLUSTERS)}")
+    check_choice("on", on, _CLUSTERS)
     with _CLUSTERS[on](address) as backend, parallel_config(backend):
         yield
 

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from rankstruct.arrays import as_numbers
-from rankstruct.checks import check_integers, check_numbers
+from rankstruct.checks import check_choice, check_integers, check_numbers
 from rankstruct.constraints.documents import Layout, whole_ranks
 from rankstruct.constraints.exposure import Discounts
 from rankstruct.constraints.rules import NO_GROUP, Groups, fair_quotas, group_ids
@@ -174,12 +174,8 @@ def exposure_ratio(
     >>> exposure_ratio(ranks, groups, "f", merits=[0.8, 0.8, 0.7, 0.7])
     tensor([0.6522], dtype=torch.float64)
     """
-    kinds = ("exposure", "treatment", "impact")
     chosen = kind or ("exposure" if merits is None else "treatment")
-    if chosen not in kinds:
-        raise ValueError(
-            f"kind must be one of {', '.join(map(repr, kinds))}, got {kind!r}{did_you_mean(str(kind), kinds)}"
-        )
+    check_choice("kind", chosen, ("exposure", "treatment", "impact"))
     if (merits is None) != (chosen == "exposure"):
         raise ValueError(f"kind {chosen!r} {'requires' if merits is None else 'takes no'} merits=")
     layout, worth = _ranked(ranks, lists, k, discount)

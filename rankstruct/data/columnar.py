@@ -25,6 +25,7 @@ from typing import Any, Literal
 import numpy as np
 
 from rankstruct.arrays import LARGEST_SINGLE
+from rankstruct.checks import check_choice
 from rankstruct.columns import Columns, check_number, coded, codes_of, difference, is_category, is_text, plain
 from rankstruct.data.assembly import Assembly, DocumentBlock, Stream
 from rankstruct.data.cache import assemble, described
@@ -95,8 +96,7 @@ class ListReader:
         categorical: Sequence[str] = (),
         progress: bool = False,
     ) -> None:
-        if labels not in ("grades", "real", "optional"):
-            raise ValueError(f"labels must be 'grades', 'real' or 'optional', got {labels!r}")
+        check_choice("labels", labels, ("grades", "real", "optional"))
         features = None if features is None else [str(name) for name in features]  # such as an index of pandas
         self.path, self.num_features, self.labels, self.wanted = path, num_features, labels, roles
         self.progress = progress

@@ -12,12 +12,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rankstruct.checks import check_integers
+from rankstruct.checks import check_choice, check_integers
 from rankstruct.columns import LIST_ROLES
 from rankstruct.data.assembly import Assembly, Stream, check_half, halved
 from rankstruct.data.cache import SUFFIX, Fill, to_arrays, write_assembled
 from rankstruct.data.columnar import ListReader, read_arrow
-from rankstruct.data.errors import DataError, shortened
+from rankstruct.data.errors import DataError
 from rankstruct.data.folds import fold_files
 from rankstruct.data.formats import find_reader, read_lists, suffix_of
 from rankstruct.data.svmlight import Lines, Options, read_svmlight
@@ -88,8 +88,7 @@ def convert_lists(
 
 
 def _check_dtype(dtype: str) -> None:
-    if dtype not in _DTYPES:
-        raise ValueError(f"dtype must be one of {', '.join(_DTYPES)}, got {shortened(dtype)}")
+    check_choice("dtype", dtype, _DTYPES)
 
 
 def write_shards(

@@ -14,6 +14,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from typing_extensions import Self
 
+from rankstruct.checks import check_choice
 from rankstruct.data.builtin import digits, synthetic, synthetic_groups
 from rankstruct.data.dataset import RankingData, Splits, concatenate
 from rankstruct.data.errors import DataError
@@ -156,8 +157,7 @@ class Source:
             ("protocol", self.protocol, self.protocols),
             ("labels", self.labels, ("grades", "real")),
         ):
-            if value not in known:
-                raise ValueError(f"data.{name}: {name} must be one of {', '.join(map(repr, known))}, got {value!r}")
+            check_choice(f"data.{name}", value, known)
         check_preparation(self.prepare)
         found: dict[str, Any] = {} if self.diversity_groups is None else {"diversity_groups": self.diversity_groups}
         if not isinstance(self.columns or {}, Mapping):
@@ -173,9 +173,9 @@ class Source:
         if self.path is not None:
             if files:
                 self._check_path(self.path)
-        elif self.builtin not in BUILTIN:
-            raise ValueError(f"data.builtin must be one of {', '.join(BUILTIN)}, got {self.builtin!r}")
-        elif self.protocol != "folds":
+            return
+        check_choice("data.builtin", self.builtin, BUILTIN)
+        if self.protocol != "folds":
             raise ValueError(f"data.protocol {self.protocol!r} requires data.path; folds of a built-in set are seeds")
 
     def _check_path(self, path: str) -> None:

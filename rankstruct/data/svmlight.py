@@ -21,7 +21,7 @@ from typing import Literal, NoReturn
 import numpy as np
 import torch
 
-from rankstruct.checks import check_integers, check_numbers
+from rankstruct.checks import check_choice, check_integers, check_numbers
 from rankstruct.data import _parse
 from rankstruct.data._parse import parse_lines
 from rankstruct.data.assembly import Assembly, DocumentBlock, Stream
@@ -60,12 +60,9 @@ class Options:
 
     def __post_init__(self) -> None:
         check_integers(1, optional=True, num_features=self.num_features)
-        if self.labels not in ("grades", "real"):
-            raise ValueError(f"labels must be 'grades' or 'real', got {self.labels!r}")
-        if self.omitted not in ("check", "zero"):
-            raise ValueError(f"omitted must be 'check' or 'zero', got {self.omitted!r}")
-        if self.sparse not in ("auto", True, False):
-            raise ValueError(f"sparse must be 'auto', True or False, got {self.sparse!r}")
+        check_choice("labels", self.labels, ("grades", "real"))
+        check_choice("omitted", self.omitted, ("check", "zero"))
+        check_choice("sparse", self.sparse, ("auto", True, False))
         most = float(np.finfo(np.float32).max)
         check_numbers(f">= {-most} and <= {most}", fill=self.fill)
 

@@ -15,7 +15,7 @@ from sklearn.frozen import FrozenEstimator
 from sklearn.utils.validation import check_is_fitted
 from torch import nn
 
-from rankstruct.checks import check_integers, check_numbers
+from rankstruct.checks import check_choice, check_integers, check_numbers
 from rankstruct.estimators.base import PREPARE, RandomState, Ranker, as_seed, check_labels, measured
 from rankstruct.estimators.boosting import BoostedRanker
 from rankstruct.estimators.ensemble import EnsembleRanker, bagged_weights, deal_lists, fit_by_parts, joined
@@ -239,8 +239,7 @@ class AutoRanker(Ranker):
         """Raise ValueError for a wrong option, as `fit` does."""
         if self._measure().takes_groups:
             raise ValueError(f"measure must be one without groups, got {self._measure().name}; use LinearRanker")
-        if self.mode not in ("full", "fast"):
-            raise ValueError(f"mode must be 'full' or 'fast', got {self.mode!r}")
+        check_choice("mode", self.mode, ("full", "fast"))
         check_numbers(">= 0 and <= inf", optional=True, time_budget=self.time_budget)
         check_integers(2, folds=self.folds)
 

@@ -39,7 +39,7 @@ from torch import Tensor, nn
 from typing_extensions import Self
 
 from rankstruct.arrays import as_numbers, as_single
-from rankstruct.checks import check_integers, check_numbers
+from rankstruct.checks import check_choice, check_integers, check_numbers
 from rankstruct.columns import check_same_names
 from rankstruct.constraints import evaluate_under
 from rankstruct.constraints.pages import Packed, packed_groups
@@ -609,8 +609,7 @@ class BoostedRanker(EarlyStoppingRanker):
             )
 
     def _check_fit_options(self, has_validation: bool) -> None:
-        if self.library not in _LIBRARIES:
-            raise ValueError(f"library must be one of {', '.join(map(repr, _LIBRARIES))}, got {self.library!r}")
+        check_choice("library", self.library, _LIBRARIES)
         if self.library == "catboost" and not (self.loss is None or self.loss in _CatBoost.losses):
             raise ValueError(
                 f"loss must be one of {', '.join(map(repr, _CatBoost.losses))} with library='catboost', which passes custom "

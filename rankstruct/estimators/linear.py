@@ -24,6 +24,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch import nn
 from typing_extensions import Self
 
+from rankstruct.checks import check_choice
 from rankstruct.constraints.pages import Packed
 from rankstruct.data import RankingData
 from rankstruct.data.clean import keep_documents
@@ -409,12 +410,8 @@ class LinearRanker(Ranker):
             Cs = sorted(np.ravel(np.asarray(self._usual_costs() if self.C is None else self.C, dtype=float)).tolist())
         if not Cs or not all(np.isfinite(C) and C > 0 for C in Cs):
             raise ValueError(f"C must be one or more positive numbers, got {self.C!r}")
-        for name, known in (
-            ("start", (None, "zero", "regression", "auc")),
-            ("regularize_towards", (None, "zero", "start")),
-        ):
-            if getattr(self, name) not in known:
-                raise ValueError(f"{name} must be one of {', '.join(map(repr, known))}, got {getattr(self, name)!r}")
+        check_choice("start", self.start, (None, "zero", "regression", "auc"))
+        check_choice("regularize_towards", self.regularize_towards, (None, "zero", "start"))
         return Cs
 
     def _usual_costs(self) -> Sequence[float]:

@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 from typing_extensions import Unpack
 
-from rankstruct.checks import check_integers, check_numbers
+from rankstruct.checks import check_choice, check_integers, check_numbers
 from rankstruct.lists import ListColumns, Lists, as_real, lists_of
 from rankstruct.measures.orders import mean_over_orders
 from rankstruct.measures.ranked import TIES, Convention, Empty, RankedLists, Ties, rank_lists
@@ -242,12 +242,9 @@ def resolve_policies(ties: Ties, empty: Empty, convention: Convention | None) ->
     Raises:
         ValueError: an unknown policy or convention, or one that contradicts the convention.
     """
-    if ties not in TIES:
-        raise ValueError(f"ties must be one of {', '.join(map(repr, TIES))}, got {ties!r}")
-    if empty not in (0, 1, "skip", "error"):
-        raise ValueError(f"empty must be one of 0, 1, 'skip', 'error', got {empty!r}")
-    if convention not in (None, "letor"):
-        raise ValueError(f"convention must be None or 'letor', got {convention!r}")
+    check_choice("ties", ties, TIES)
+    check_choice("empty", empty, (0, 1, "skip", "error"))
+    check_choice("convention", convention, (None, "letor"))
     if convention is None:
         return ties
     if ties not in ("expected", "input") or empty != 0:

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 
-from rankstruct.checks import check_integers, check_numbers
+from rankstruct.checks import check_choice, check_integers, check_numbers
 from rankstruct.lists import as_offsets, check_offsets, length_buckets
 from rankstruct.models.scorers import Noise, Scorer, check_features, hidden_layers, widths
 from rankstruct.preparation import is_exporting
@@ -131,8 +131,7 @@ class ContextScorer(_ListScorer):
         noise: float = 0.0,
     ) -> None:
         super().__init__(num_features, hidden, dropout, noise)
-        if combine not in ("cross", "gate", "attention"):
-            raise ValueError(f"combine must be 'cross', 'gate' or 'attention', got {combine!r}")
+        check_choice("combine", combine, ("cross", "gate", "attention"))
         check_integers(2, 2**31 - 1, width=width)
         check_integers(1, 2**31 - 1, blocks=blocks, heads=heads)
         self.width, self.blocks, self.heads, self.combine = width, blocks, heads, combine

@@ -17,8 +17,9 @@ import numpy as np
 import torch
 from torch import nn
 
+from rankstruct.checks import check_choice
 from rankstruct.files import whole_file, write_text
-from rankstruct.messages import did_you_mean, import_extra
+from rankstruct.messages import import_extra
 from rankstruct.models.portable import Layers, Trees, portable
 from rankstruct.models.scorers import ONNX_TREES, PreparedScorer, ProbabilityScorer, names_of_features
 
@@ -105,10 +106,7 @@ def _tells_missing(trees: Trees, path: Path, engine: str) -> bool:
 
 
 def _check_target(path: Path, engine: str) -> None:
-    if engine not in ENGINES:
-        raise ValueError(
-            f"engine must be one of {', '.join(ENGINES)}, got {engine!r}{did_you_mean(str(engine), ENGINES)}"
-        )
+    check_choice("engine", engine, ENGINES)
     if path.suffix not in ENGINES[engine]:
         raise ValueError(
             f"path must end with {' or '.join(ENGINES[engine])} for {engine}, which chooses the format, got {str(path)!r}"

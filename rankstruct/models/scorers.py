@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from rankstruct.calibration import Calibration
-from rankstruct.checks import check_integers, check_numbers
+from rankstruct.checks import check_choice, check_integers, check_numbers
 from rankstruct.ids import group_documents
 from rankstruct.kernels.trees import score_trees
 from rankstruct.lists import as_offsets, check_offsets, check_tensor, is_under_autocast
@@ -215,8 +215,7 @@ class KernelScorer(Scorer):
         offset: float = 1.0,
     ) -> None:
         super().__init__()
-        if kernel not in ("rbf", "polynomial", "linear"):
-            raise ValueError(f"kernel must be 'rbf', 'polynomial' or 'linear', got {kernel!r}")
+        check_choice("kernel", kernel, ("rbf", "polynomial", "linear"))
         self.num_features, self.num_basis, self.kernel = num_features, num_basis, kernel
         self.gamma = 1 / num_features if gamma is None else gamma
         self.degree, self.offset = degree, offset

@@ -16,7 +16,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias, cast
 
 import numpy as np
 
-from rankstruct.checks import check_integers, check_numbers
+from rankstruct.checks import check_choice, check_integers, check_numbers
 from rankstruct.columns import USUAL, usual_columns
 from rankstruct.data import DataError
 from rankstruct.data.errors import check_matched, shortened
@@ -204,8 +204,7 @@ def read_ratings(path: str | os.PathLike[str], format: str | None = None, *, sca
     ...     read_ratings(path, scale="stars").item_names.tolist()
     ['x', 'y']
     """
-    if format is not None and format not in FORMATS:
-        raise ValueError(f"format must be one of {', '.join(FORMATS)}, got {format!r}")
+    check_choice("format", format, (*FORMATS, None))
     if format is None or Path(path).is_dir():
         path, format = find_ratings(path, format, scale)
     path = Path(path)
@@ -362,8 +361,7 @@ def _interactions_of(
     path: Path, times: bool | Literal["order"] | None, columns: dict[str, str | None], min_rating: float | None
 ) -> Ratings:
     """The interactions of a file."""
-    if times not in (True, False, None, "order"):
-        raise ValueError(f"times must be True, False, None or 'order', got {times!r}")
+    check_choice("times", times, (True, False, None, "order"))
     if min_rating is None and any(map(path.match, ("u.data", "*.base", "ratings.dat"))):
         raise _has_ratings(path)
     if is_table(path) or (
@@ -605,8 +603,7 @@ class _Source:
                 f"builtin {self.builtin!r}"
             )
         for name, known in {"builtin": (None, *BUILTIN_RATINGS), **choices}.items():
-            if (value := getattr(self, name)) not in known:
-                raise ValueError(f"data.{name} must be one of {', '.join(filter(None, known))}, got {value!r}")
+            check_choice(f"data.{name}", getattr(self, name), known)
 
     def _synthetic(self, seed: int) -> Ratings:
         return synthetic_ratings(users=400, items=150, rated=60, seed=seed)
@@ -704,8 +701,7 @@ class RatingsSource(_Source):
         if self.split == "weak":
             found = weak_split(ratings, **counts)
             return _parts(*hold_out(found.train, self.validation, seed=self.seed), found.test, found.left_out)
-        if self.split != "strong":
-            raise ValueError(f"split must be 'weak' or 'strong' to divide ratings, got {self.split!r}")
+        check_choice("split", self.split, ("weak", "strong"))
         check_numbers("> 0 and < 0.5", new_users=self.new_users)
         judged = strong_split(ratings, test_users=self.new_users, **counts)
         steered = strong_split(judged.train, test_users=self.new_users / (1 - self.new_users), **counts)

@@ -22,7 +22,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from rankstruct.checks import check_numbers
+from rankstruct.checks import check_choice, check_numbers
 from rankstruct.data import RankingData
 from rankstruct.losses import is_convex, takes_reference_scores
 from rankstruct.recommenders.factorization import MatrixFactorization
@@ -58,8 +58,7 @@ def solve_users(
     Raises:
         ValueError: the loss is not convex, for `"bundle"`, or its reference does not depend on the scores, for `"dc"`.
     """
-    if method not in METHODS:
-        raise ValueError(f"method must be one of {', '.join(map(repr, METHODS))}, got {method!r}")
+    check_choice("method", method, METHODS)
     check_numbers("> 0", regularization=regularization)
     options = {"tolerance": tolerance, "max_iterations": max_iterations}
     problems = _UserProblems(scorer, lists, loss, regularization, options)

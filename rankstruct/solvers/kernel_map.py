@@ -20,7 +20,7 @@ import numpy as np
 import scipy.linalg
 import scipy.sparse as sp
 
-from rankstruct.checks import check_integers, check_numbers
+from rankstruct.checks import check_choice, check_integers, check_numbers
 
 __all__ = ["Kernel", "KernelMap"]
 
@@ -50,8 +50,7 @@ class Kernel:
     offset: float = 1.0
 
     def __post_init__(self) -> None:
-        if self.name not in KERNELS:
-            raise ValueError(f"kernel must be one of {', '.join(map(repr, KERNELS))}, got {self.name!r}")
+        check_choice("kernel", self.name, KERNELS)
         check_numbers("> 0", optional=True, gamma=self.gamma)
         check_integers(1, 2**31 - 1, degree=self.degree)
         check_numbers(">= 0", offset=self.offset)  # the kernel is positive semidefinite

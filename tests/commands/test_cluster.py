@@ -75,7 +75,7 @@ def test_what_is_wrong_with_a_cluster_is_said_at_once(tmp_path, monkeypatch, cap
 
     with socket.create_server(("127.0.0.1", 0)) as free:
         address = f"127.0.0.1:{free.getsockname()[1]}"
-    assert said("rya") == "on must be one of dask, ray, got 'rya'; did you mean ray?"
+    assert said("rya") == "on must be one of 'dask', 'ray', got 'rya'; did you mean ray?"
     assert said("ray", "here") == "address must be HOST:PORT, such as 10.0.0.1:6379, got 'here'"
     for scheme in ("", "tcp://"):
         assert said("dask", f"{scheme}{address}").startswith(f"no cluster at {scheme}{address}: ")

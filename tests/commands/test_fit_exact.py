@@ -167,7 +167,7 @@ def test_finished_fits_are_reused_and_others_refused(fitted, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (("builtin: synthetic", "builtin: letters"), "data.builtin must be one of digits, synthetic"),
+        (("builtin: synthetic", "builtin: letters"), "data.builtin must be one of 'digits', 'synthetic'"),
         (("measures:", "mesures:"), "mesures"),
         (("LinearRanker", "LineRanker"), "LineRanker"),
         (("synthetic}", "synthetic, prepare: [standard]}"), "unknown preparation step 'standard'"),
@@ -287,7 +287,7 @@ def test_certificates_that_are_refused():
         certify(rs.MLPScorer(data.num_features), loss, data, 1.0)
     with pytest.raises(ValueError, match="needs a convex loss"):
         certify(rs.LinearScorer(data.num_features), rs.SmoothLoss(), data, 1.0)
-    with pytest.raises(ValueError, match="needs regularization > 0"):
+    with pytest.raises(ValueError, match="regularization must be a finite number above 0"):
         certify(rs.LinearScorer(data.num_features), loss, data, 0.0)
 
 

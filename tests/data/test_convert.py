@@ -145,7 +145,7 @@ def test_folders_formats_and_refusals(tmp_path):
 
     source = tmp_path / "set" / "Fold1" / "train.txt"
     for options, message in (
-        ({"dtype": "float64"}, "dtype must be one of float32, float16"),
+        ({"dtype": "float64"}, "dtype must be one of 'float32', 'float16'"),
         ({"target": tmp_path / "train.bin"}, "target must have the suffix .rankdata"),
         ({"target": made[0], "source": made[0]}, "different files"),
         ({"dtype": "float16"}, "float16 requires dense features"),

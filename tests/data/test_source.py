@@ -88,7 +88,7 @@ def test_digest_of_now_sees_what_changed_meanwhile_and_side_files(tmp_path):
     [
         ({"path": None}, "give either data.path"),
         ({"builtin": "digits"}, "give either data.path"),
-        ({"path": None, "builtin": "letters"}, "data.builtin must be one of digits"),
+        ({"path": None, "builtin": "letters"}, "data.builtin must be one of 'digits"),
         ({"path": None, "builtin": "digits", "protocol": "cross-validation"}, "requires data.path"),
         ({"fold": 3}, "Fold3: expected a folder"),
         ({"fold": None}, "give fold"),

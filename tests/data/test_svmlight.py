@@ -240,7 +240,7 @@ def test_bad_group_files(tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"labels": "binary"}, "labels must be 'grades' or 'real', got 'binary'"),
+        ({"labels": "binary"}, "labels must be one of 'grades', 'real', got 'binary'"),
         ({"fill": float("nan")}, "fill must be a finite number"),
         ({"num_features": 0}, "num_features must be an integer from 1"),
         ({"omitted": "fill"}, "omitted must be"),

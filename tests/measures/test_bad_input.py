@@ -84,7 +84,7 @@ def test_labels_too_large_for_the_exponential_gain():
         ({"ties": "docid", "docids": ["a", "b", "c"]}, r"docids must have the shape of scores.*\(3,\)"),
         ({"empty": "drop"}, "empty must be one of 0, 1, 'skip', 'error', got 'drop'"),
         ({"empty": 2}, "empty must be one of"),
-        ({"convention": "trec"}, "convention must be None or 'letor', got 'trec'"),
+        ({"convention": "trec"}, "convention must be one of None, 'letor', got 'trec'"),
         ({"convention": "letor", "ties": "worst"}, "convention='letor' keeps the input order"),
         ({"convention": "letor", "empty": "skip"}, "counts an empty list as 0"),
         ({"where": torch.ones(3, dtype=torch.bool)}, "where must have the shape of scores"),

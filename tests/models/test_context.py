@@ -246,7 +246,7 @@ def test_slices_would_separate_the_documents_of_a_list():
         (
             lambda: rs.ContextScorer(3, combine="add"),
             ValueError,
-            "combine must be 'cross', 'gate' or 'attention', got 'add'",
+            "combine must be one of 'cross', 'gate', 'attention', got 'add'",
         ),
         (lambda: rs.ContextScorer(3, width=1), ValueError, "width must be an integer from 2"),
         (lambda: rs.ContextScorer(3, blocks=0), ValueError, "blocks must be an integer from 1"),

@@ -86,7 +86,7 @@ def test_a_killed_run_resumes_to_the_same_bits(tmp_path):
     ("arguments", "message"),
     [
         (["--data.path", "/nowhere"], "give either data.path"),
-        (["--data.split", "x"], "data.split must be one of ratio, leave-one-out, time"),
+        (["--data.split", "x"], "data.split must be one of 'ratio', 'leave-one-out', 'time'"),
         (["--data.users_per_batch", "8", "--data.pairs_per_batch", "8"], "set data.users_per_batch or data.pairs"),
         (["--data.users_per_batch", "0"], "data.users_per_batch must be an integer from 1, or None, got 0"),
         (["--data.core", "0"], "data.core must be an integer from 1, got 0"),

@@ -103,8 +103,8 @@ def test_a_csv_file_and_a_fold_are_read(tmp_path):
     [
         ({}, "give either data.path"),
         ({"path": "x", "builtin": "synthetic"}, "give either data.path"),
-        ({"builtin": "movielens"}, "data.builtin must be one of synthetic, got 'movielens'"),
-        ({"builtin": "synthetic", "split": "random"}, "data.split must be one of weak, strong, fold"),
+        ({"builtin": "movielens"}, "data.builtin must be one of None, 'synthetic', got 'movielens'"),
+        ({"builtin": "synthetic", "split": "random"}, "data.split must be one of 'weak', 'strong', 'fold'"),
         ({"builtin": "synthetic", "fold": 1}, "data.fold is for data.split fold only"),
         ({"builtin": "synthetic", "split": "fold"}, "data.fold is for data.split fold only"),
         ({"builtin": "synthetic", "split": "fold", "fold": 1}, "requires data.path"),

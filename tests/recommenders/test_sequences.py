@@ -189,7 +189,7 @@ def test_the_last_of_each_user_is_held_out_of_a_file_in_order(tmp_path):
         ["x", "y", "z", "z"],
     )
     assert read_interactions(path).time is None
-    with pytest.raises(ValueError, match="times must be True, False, None or 'order', got 'rows'"):
+    with pytest.raises(ValueError, match="times must be one of True, False, None, 'order', got 'rows'"):
         read_interactions(path, times="rows")
     table = tmp_path / "sequences.csv"
     table.write_text("user,item\nann,x\n")
