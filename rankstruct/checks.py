@@ -89,7 +89,7 @@ def check_choice(name: str, value: Any, known: Collection[Any]) -> None:
     ...
     rankstruct.messages.ArgumentError: mode must be one of 'full', 'fast', got 'fats'; did you mean fast?
     """
-    if not (value is None or isinstance(value, str | int)) or value not in known:
+    if not (value is None or isinstance(value, str | Integral | np.bool_)) or value not in known:
         names = [each for each in known if isinstance(each, str)]
         hint = did_you_mean(value, names) if isinstance(value, str) else ""
         told = f"must be one of {', '.join(map(repr, known))}, got {_shown(value)}{hint}"
