@@ -279,7 +279,7 @@ def test_a_scorer_lets_gradients_through():
         ({"weights": [0, 0, 0]}, "not all 0"),
         ({"weights": "validation"}, "needs X_valid"),
         ({"rankers": []}, "rankers must not be empty"),
-        ({"folds": 0}, "folds must be an integer of at least 1, got 0"),
+        ({"folds": 0}, "folds must be an integer from 1, got 0"),
         ({"folds": 2.5}, "folds must be an integer"),
         ({"rankers": [rs.LinearRanker()] * 7, "weights": "validation"}, "at most 6 rankers, got 7"),
     ],

@@ -105,5 +105,5 @@ def test_perturbed_loss_is_the_mean_over_the_noise():
     assert each(scores, labels).shape == (1,)
     assert torch.equal(each(scores, labels, reduction="sum"), hinge(scores, labels))
     assert repr(each.with_options(samples=2)) == repr(rs.PerturbedLoss(each.loss, sigma=0.0, samples=2))
-    with pytest.raises(ValueError, match="samples >= 1"):
+    with pytest.raises(ValueError, match="samples must be an integer from 1"):
         rs.PerturbedLoss(hinge, samples=0)

@@ -183,7 +183,7 @@ def test_limits_callback_and_progress(kind, capsys):
 def test_bad_input(kind):
     risk = random_planes(np.random.default_rng(8))
     for C in (0, -1.0, np.nan, np.inf, "1", None):
-        with pytest.raises(ValueError, match="C must be a positive number"):
+        with pytest.raises(ValueError, match="C must be a finite number above 0"):
             kind().minimise(risk, C)
     with pytest.raises(ValueError, match=r"w0 must have shape \[d\] = \(4,\), got \(3,\)"):
         kind().minimise(risk, 1.0, w0=np.zeros(3))
