@@ -224,7 +224,7 @@ def test_a_run_that_fails_is_named_after_the_others(folder, tmp_path, capsys):
     assert main([*arguments, *grid]) == 1
     error = capsys.readouterr().err
     assert "1 of 2 training runs of config failed; those that finished are saved" in error
-    assert "fold1_regularization=-1: ValueError: regularization must be a finite number of at least 0" in error
+    assert "fold1_regularization=-1: ArgumentError: regularization must be a finite number of at least 0" in error
     assert (tmp_path / "out" / "fold1_regularization=0.1" / "result.json").is_file()
 
 

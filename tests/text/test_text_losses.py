@@ -291,7 +291,7 @@ def test_negatives_of_the_batch_join_each_list(model):
     torch.testing.assert_close(loss([QUERIES, LISTS], LABELS), expected)
     assert loss.get_config_dict()["in_batch_negatives"] == 100
     assert [len(each) for each in LABELS] == [4, 2, 1]
-    with pytest.raises(ValueError, match=r"mini_batch_size must be an integer from 1, got 1\.5"):
+    with pytest.raises(ValueError, match=r"mini_batch_size must be an integer from 1, or None, got 1\.5"):
         rs.text.RerankerLoss(model, mini_batch_size=1.5)
     with pytest.raises(ValueError, match="in_batch_negatives must be an integer from 0"):
         rs.text.RerankerLoss(model, in_batch_negatives=-1)
