@@ -7,7 +7,6 @@ order; scores remain what documents are ranked by. It knows nothing of the query
 from __future__ import annotations
 
 from collections.abc import Mapping
-from numbers import Real
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -169,10 +168,6 @@ class Calibration(nn.Module):
             repr(self.method) if self.min_relevant is None else f"{self.method!r}, min_relevant={self.min_relevant:g}"
         )
         return shown if self.fitted is not None else f"{shown}, not fitted"
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, Real) and not isinstance(value, bool)
 
 
 def as_calibration(calibrate: str | Calibration | None) -> Calibration:

@@ -106,15 +106,20 @@ def options_that_are_numbers():
                 yield pytest.param(made, option.name, id=f"{name}-{option.name}")
 
 
+def use(made, options):
+    """Make an object with these options, and fit it if it can be fitted, since rankers check them there."""
+    its = made(**options)
+    if isinstance(its, Ranker):
+        its.fit(np.eye(6)[:, :4], [0, 1, 2, 0, 1, 0], [0, 0, 0, 1, 1, 1])
+    elif hasattr(its, "fit"):
+        its.fit(RATINGS)
+
+
 @pytest.mark.parametrize("value", [math.nan, math.inf])
 @pytest.mark.parametrize(("made", "option"), [*options_that_are_numbers()])
 def test_no_option_is_taken_that_is_not_a_number(made, option, value):
     if value == math.inf and option == "time_budget":
         pytest.skip("no limit")
     warnings.simplefilter("ignore")
-    with pytest.raises((ValueError, TypeError), match=option.replace("cutoff", "cut-?off")):  # noqa: PT012
-        its = made(**NEEDED.get(made.__name__, {}) | {option: value})
-        if isinstance(its, Ranker):
-            its.fit(np.eye(6)[:, :4], [0, 1, 2, 0, 1, 0], [0, 0, 0, 1, 1, 1])
-        elif hasattr(its, "fit"):
-            its.fit(RATINGS)
+    with pytest.raises((ValueError, TypeError), match=option.replace("cutoff", "cut-?off")):
+        use(made, NEEDED.get(made.__name__, {}) | {option: value})

@@ -82,13 +82,9 @@ def convert_lists(
     1 2 2 [[0.5, 1.0], [0.25, 3.0]]
     """
     source = Path(source)
-    _check_dtype(dtype)
+    check_choice("dtype", dtype, _DTYPES)
     target = _target_of(source, target)
     return Converted(target, *write_assembled(target, _fill_from(source, options, progress), half=dtype == "float16"))
-
-
-def _check_dtype(dtype: str) -> None:
-    check_choice("dtype", dtype, _DTYPES)
 
 
 def write_shards(
@@ -130,7 +126,7 @@ def write_shards(
     2 3 [2, 1]
     """
     check_integers(1, shards=shards)
-    _check_dtype(dtype)
+    check_choice("dtype", dtype, _DTYPES)
     source, target = Path(source), Path(target)
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         found = "has files" if target.is_dir() else "is a file"

@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, TypeAlias, cast
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -212,8 +212,7 @@ def read_ratings(path: str | os.PathLike[str], format: str | None = None, *, sca
     if scale not in SCALES:
         raise ValueError(f"scale must be one of {', '.join(SCALES)} for the format {format!r}, got {scale!r}")
     lowest, highest = SCALES[scale][:2]
-    rows = FORMATS[format].rows
-    users, items, values, times, place = _table_columns(path, scale) if rows is None else _text_columns(path, rows)
+    users, items, values, times, place = _rated(path, format, scale)
     if not len(values):
         raise DataError(f"{path} has no ratings")
     wrong = ~((values >= lowest) & (values <= highest))
@@ -234,6 +233,12 @@ def read_ratings(path: str | os.PathLike[str], format: str | None = None, *, sca
 
 
 _Read: TypeAlias = "tuple[Ids, Ids, np.ndarray, np.ndarray | None, Callable[[int], str]]"
+
+
+def _rated(path: Path, format: str, scale: str) -> _Read:
+    """The users, items, ratings and times of a file, and the place of a row."""
+    rows = FORMATS[format].rows
+    return _table_columns(path, scale) if rows is None else _text_columns(path, rows)
 
 
 def _text_columns(path: Path, rows: Callable[[Path], Iterator[tuple[Any, ...]]]) -> _Read:
@@ -373,28 +378,24 @@ def _interactions_of(
         ids, when = _ratings_that_count(path, min_rating)
     else:
         ids, when = _read_lines(path, False if times == "order" else times)
-        return _all_of(path, ids, np.arange(len(ids["user"].places)) if times == "order" else when)
+        if times == "order":
+            when, times = np.arange(len(ids["user"].places)), None
     if times == "order":
         raise DataError(
             f"{path}: times='order' is for text files of lines user item item ..., this has ratings or is a table; omit it"
         )
     if when is None and times:
         raise DataError(f"{path}: times is set, but there is no column of times, such as 'time' or 'timestamp'")
-    return _all_of(path, ids, when)
+    if not len(ids["user"].places):
+        raise DataError(f"{path} has no interactions")
+    return interactions(ids["user"], ids["item"], times=when)
 
 
 def _ratings_that_count(path: Path, min_rating: float) -> tuple[dict[str, Ids], np.ndarray | None]:
     """The users, items and times of the lines of a text file of ratings that are at least `min_rating`."""
     check_numbers(optional=True, min_rating=min_rating)
-    rows = FORMATS[find_ratings(path, scale="stars")[1]].rows
-    users, items, values, when, _ = _text_columns(path, cast(Any, rows))
+    users, items, values, when, _ = _rated(*find_ratings(path, scale="stars"), "stars")
     return of_those_that_count({"user": users, "item": items}, when, values, min_rating, str(path))
-
-
-def _all_of(path: Path, ids: dict[str, Ids], when: np.ndarray | None) -> Ratings:
-    if not len(ids["user"].places):
-        raise DataError(f"{path} has no interactions")
-    return interactions(ids["user"], ids["item"], times=when)
 
 
 class _Fields(NamedTuple):
