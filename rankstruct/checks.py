@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from rankstruct.arrays import LARGEST
-from rankstruct.messages import ArgumentError, did_you_mean
+from rankstruct.messages import ArgumentError, did_you_mean, shortened
 
 _SIGNS = {">": (gt, "above"), ">=": (ge, "at least"), "<": (lt, "below"), "<=": (le, "at most")}
 
@@ -36,7 +36,7 @@ def check_integers(least: int, most: int | None = None, /, *, optional: Any = Fa
         is_integer = isinstance(value, Integral) and not isinstance(value, bool)
         if not (is_integer and least <= value and (most is None or value <= most)) and not (optional and value is None):
             bounds = f"an integer from {least}{'' if most is None else f' to {most}'}{', or None' if optional else ''}"
-            raise ArgumentError(f"must be {bounds}, got {_shown(value)}", argument=name, value=value)
+            raise ArgumentError(f"must be {bounds}, got {shortened(value)}", argument=name, value=value)
 
 
 def check_numbers(rule: str = "", /, *, optional: Any = False, **values: Any) -> None:
@@ -60,13 +60,13 @@ def check_numbers(rule: str = "", /, *, optional: Any = False, **values: Any) ->
             continue
         is_number = isinstance(value, Real) and not isinstance(value, bool)
         if is_number and isinstance(value, Integral) and abs(int(value)) > LARGEST:  # float64 does not represent it
-            raise ArgumentError(f"must be at most 2^53 in size, got {_shown(value)}", argument=name, value=value)
+            raise ArgumentError(f"must be at most 2^53 in size, got {shortened(value)}", argument=name, value=value)
         within = is_number and (math.isfinite(value) or (math.isinf(value) and not finite))
         if not (within and all(_SIGNS[sign][0](value, float(end)) for sign, end in bounds)):
             told = " and ".join(f"{_SIGNS[sign][1]} {end}" for sign, end in bounds if end != "inf")
             told = f"{'a finite number' if finite else 'a number'} {'of ' * told.startswith('at')}{told}".rstrip()
             raise ArgumentError(
-                f"must be {told}{', or None' * bool(optional)}, got {_shown(value)}", argument=name, value=value
+                f"must be {told}{', or None' * bool(optional)}, got {shortened(value)}", argument=name, value=value
             )
 
 
@@ -77,7 +77,7 @@ def check_flags(*, optional: Any = False, **values: Any) -> None:
     """
     for name, value in values.items():
         if not (isinstance(value, Integral | np.bool_) and value in (0, 1)) and not (optional and value is None):
-            raise ArgumentError(f"must be True or False, got {value!r}", argument=name, value=value)
+            raise ArgumentError(f"must be True or False, got {shortened(value)}", argument=name, value=value)
 
 
 def check_choice(name: str, value: Any, known: Collection[Any]) -> None:
@@ -92,13 +92,5 @@ def check_choice(name: str, value: Any, known: Collection[Any]) -> None:
     if not (value is None or isinstance(value, str | Integral | np.bool_)) or value not in known:
         names = [each for each in known if isinstance(each, str)]
         hint = did_you_mean(value, names) if isinstance(value, str) else ""
-        told = f"must be one of {', '.join(map(repr, known))}, got {_shown(value)}{hint}"
+        told = f"must be one of {', '.join(map(repr, known))}, got {shortened(value)}{hint}"
         raise ArgumentError(told, argument=name, value=value)
-
-
-def _shown(value: Any) -> str:
-    """`repr(value)`, cut if it is long; without the digits of a very large integer, which Python may refuse to write."""
-    if isinstance(value, Integral) and abs(int(value)) > LARGEST:
-        return f"an integer of {int(value).bit_length()} bits"
-    shown = repr(value)
-    return shown if len(shown) <= 100 else f"{shown[:100]}..."

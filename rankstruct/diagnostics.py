@@ -17,10 +17,10 @@ from torch import nn
 from rankstruct.calibration import evaluate_probabilities, reliability
 from rankstruct.checks import check_numbers
 from rankstruct.data import DataError, RankingData
-from rankstruct.data.errors import shortened
 from rankstruct.estimators import LinearRanker
 from rankstruct.losses import is_convex, takes_groups
 from rankstruct.measures import Measure, evaluate, parse_measure
+from rankstruct.messages import shortened
 from rankstruct.models import LinearScorer
 from rankstruct.solvers import Solution
 

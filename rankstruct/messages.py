@@ -11,11 +11,13 @@ from contextvars import ContextVar
 from functools import wraps
 from importlib import import_module
 from inspect import Parameter, signature
+from numbers import Integral
 from typing import Any, NamedTuple, NoReturn, TypeVar
 
 _Called = TypeVar("_Called", bound=Callable[..., Any])
 
 _LONGEST = 600
+_BITS = 256  # of an integer, above which only its size is told
 _LIBRARIES = ("rankstruct", "torch", "sklearn")  # on the way from a caller to a warning
 
 
@@ -26,6 +28,24 @@ def _as_argument(argument: str, value: Any) -> str | None:
 #: How an argument with a value, or None for any, is typed: as that of a function, or as an option of the command that runs, which
 #: may have no such option: None.
 SPELLING: ContextVar[Callable[[str, Any], str | None]] = ContextVar("spelling", default=_as_argument)
+
+
+def shortened(value: object, most: int = 60) -> str:
+    """`repr(value)` for a message, cut if it is long; of a very large integer, which Python may refuse to write, the size.
+
+    Args:
+        value: what came.
+        most: characters of text; of other values, this or 100.
+
+    >>> shortened("qid:1"), len(shortened("x" * 10_000)), shortened(10**5000)
+    ("'qid:1'", 65, 'an integer of 16610 bits')
+    """
+    if isinstance(value, Integral) and int(value).bit_length() > _BITS:
+        return f"an integer of {int(value).bit_length()} bits"
+    if isinstance(value, str | bytes) and len(value) > most:
+        return f"{value[:most]!r}..."
+    shown, most = repr(value), max(most, 100)
+    return shown if isinstance(value, str | bytes) or len(shown) <= most else f"{shown[:most]}..."
 
 
 class Way(NamedTuple):

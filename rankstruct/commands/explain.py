@@ -10,11 +10,10 @@ import torch
 
 from rankstruct.commands._options import column_options, parser_of
 from rankstruct.commands.export import read_for_scorer
-from rankstruct.data.errors import shortened
 from rankstruct.diagnostics import panels
 from rankstruct.estimators.training_data import dense
 from rankstruct.files import whole_file
-from rankstruct.messages import did_you_mean
+from rankstruct.messages import did_you_mean, shortened
 from rankstruct.models import Contributions, explain_scorer, load_scorer
 from rankstruct.models.scorers import scores_of
 

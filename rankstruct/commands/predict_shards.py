@@ -25,10 +25,10 @@ from rankstruct.commands.cells import CellFolders
 from rankstruct.configs import read_config
 from rankstruct.cut_off import CutOff
 from rankstruct.data import DataError
-from rankstruct.data.errors import shortened
 from rankstruct.data.shards import Shards, url_of
 from rankstruct.data.source import digest_of
 from rankstruct.files import newest_run, whole_file
+from rankstruct.messages import shortened
 from rankstruct.models import load_scorer
 from rankstruct.models.saving import scorer_file
 from rankstruct.table_scorer import TableScorer

@@ -34,7 +34,6 @@ from rankstruct.commands.page_rules import DocumentRules, rule_section, rule_tab
 from rankstruct.commands.rank_clicks import ClickFiles, click_section
 from rankstruct.cut_off import CutOff
 from rankstruct.data import DataError, RankingData
-from rankstruct.data.errors import shortened
 from rankstruct.data.formats import TABLE_OPTIONS, suffix_of
 from rankstruct.data.predictions import read_for_model, write_predictions
 from rankstruct.data.record import list_marks
@@ -45,6 +44,7 @@ from rankstruct.estimators.base import as_seed
 from rankstruct.estimators.training_data import dense
 from rankstruct.files import check_room, whole_file, write_text
 from rankstruct.measures import evaluate, nDCG, parse_measure
+from rankstruct.messages import shortened
 from rankstruct.models import PreparedScorer, load_scorer, save_scorer
 from rankstruct.statistics import bootstrap_interval
 from rankstruct.text_tables import format_table

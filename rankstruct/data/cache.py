@@ -28,11 +28,11 @@ from rankstruct.blocks import Blocks
 from rankstruct.columns import Columns
 from rankstruct.data.assembly import Assembly, Stream
 from rankstruct.data.dataset import RankingData, register_format
-from rankstruct.data.errors import REAL, DataError, shortened
+from rankstruct.data.errors import REAL, DataError
 from rankstruct.data.names import Names
 from rankstruct.data.text import add_to_digest, check_file
 from rankstruct.files import LEFT_BEHIND, remove_left_behind, whole_file
-from rankstruct.messages import Way
+from rankstruct.messages import Way, shortened
 
 __all__ = ["read_rankdata"]
 

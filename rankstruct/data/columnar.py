@@ -30,10 +30,10 @@ from rankstruct.columns import Columns, check_number, coded, codes_of, differenc
 from rankstruct.data.assembly import Assembly, DocumentBlock, Stream
 from rankstruct.data.cache import assemble, described
 from rankstruct.data.dataset import RankingData, register_format
-from rankstruct.data.errors import REAL, DataError, shortened
+from rankstruct.data.errors import REAL, DataError
 from rankstruct.data.shards import ShardedFeatures
 from rankstruct.data.tables import TableReader, as_names, check_columns, find_columns, is_number, named, null_words
-from rankstruct.messages import Way
+from rankstruct.messages import Way, shortened
 from rankstruct.progress import Progress
 
 __all__ = ["read_arrow"]

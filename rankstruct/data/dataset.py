@@ -19,10 +19,10 @@ from rankstruct.arrays import as_numbers, as_single
 from rankstruct.blocks import Blocks, let_go
 from rankstruct.columns import Columns, EncodedTable, named_columns, names_of
 from rankstruct.constraints.rules import Groups, group_ids
-from rankstruct.data.errors import DataError, shortened
+from rankstruct.data.errors import DataError
 from rankstruct.data.names import Names, check_offsets
 from rankstruct.ids import known_ids, numbered_ids
-from rankstruct.messages import Way, did_you_mean
+from rankstruct.messages import Way, did_you_mean, shortened
 
 __all__ = ["RankingData", "Splits", "Summary", "concatenate", "register_format"]
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from rankstruct.messages import ArgumentError, Way
+from rankstruct.messages import ArgumentError, Way, shortened
 
 __all__ = ["DataError"]
 
@@ -28,17 +28,6 @@ class DataError(ArgumentError):
 
 #: For labels that are no grades.
 REAL = Way("labels", "real", "{} takes any number", "correct it")
-
-
-def shortened(value: object, most: int = 60) -> str:
-    """`repr(value)` for a message, with long strings and bytes truncated.
-
-    >>> shortened("qid:1"), len(shortened("x" * 10_000))
-    ("'qid:1'", 65)
-    """
-    if isinstance(value, str | bytes) and len(value) > most:
-        return f"{value[:most]!r}..."
-    return repr(value)
 
 
 def naming_lists(message: str, what: str, names: Any) -> str:

@@ -11,12 +11,12 @@ from rankstruct.columns import LIST_ROLES, usual_columns
 from rankstruct.data.cache import read_rankdata
 from rankstruct.data.columnar import column_names, read_arrow
 from rankstruct.data.dataset import FORMATS, RankingData
-from rankstruct.data.errors import DataError, shortened
+from rankstruct.data.errors import DataError
 from rankstruct.data.shards import is_shards
 from rankstruct.data.svmlight import read_svmlight
 from rankstruct.data.tables import missing_column, named, read_header
 from rankstruct.data.text import unpacked_name
-from rankstruct.messages import Way
+from rankstruct.messages import Way, shortened
 
 __all__ = ["read_lists"]
 

@@ -13,7 +13,8 @@ import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from rankstruct.data._parse import copy_spans
-from rankstruct.data.errors import DataError, shortened
+from rankstruct.data.errors import DataError
+from rankstruct.messages import shortened
 
 __all__ = ["Names"]
 

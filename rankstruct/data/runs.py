@@ -26,10 +26,11 @@ from numpy.typing import ArrayLike
 
 from rankstruct.arrays import LARGEST, as_numbers, as_scores
 from rankstruct.data.dataset import RankingData
-from rankstruct.data.errors import DataError, check_matched, shortened
+from rankstruct.data.errors import DataError, check_matched
 from rankstruct.data.names import Names
 from rankstruct.data.text import BLANKS, SPACE, TABS, Separator, field_rows, parse_number, split_blanks, text_lines
 from rankstruct.files import whole_file
+from rankstruct.messages import shortened
 
 __all__ = ["join_run", "read_qrels", "read_run", "read_scores", "run_of", "write_run", "write_scores"]
 

@@ -20,7 +20,8 @@ from typing import Any
 import numpy as np
 
 from rankstruct.blocks import Blocks, let_go
-from rankstruct.data.errors import DataError, shortened
+from rankstruct.data.errors import DataError
+from rankstruct.messages import shortened
 
 __all__: list[str] = []
 

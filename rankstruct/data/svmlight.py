@@ -27,10 +27,10 @@ from rankstruct.data._parse import parse_lines
 from rankstruct.data.assembly import Assembly, DocumentBlock, Stream
 from rankstruct.data.cache import assemble, described
 from rankstruct.data.dataset import RankingData, register_format
-from rankstruct.data.errors import REAL, DataError, shortened
+from rankstruct.data.errors import REAL, DataError
 from rankstruct.data.names import Names
 from rankstruct.data.text import Piece, check_file, split_blanks, whole_lines
-from rankstruct.messages import Way
+from rankstruct.messages import Way, shortened
 from rankstruct.progress import Progress
 
 __all__ = ["read_svmlight"]

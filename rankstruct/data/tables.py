@@ -25,12 +25,12 @@ import numpy as np
 
 from rankstruct.arrays import LARGEST
 from rankstruct.columns import USUAL, as_arrow, as_table, find_column, is_text, named_columns, numbers, plain
-from rankstruct.data.errors import DataError, shortened
+from rankstruct.data.errors import DataError
 from rankstruct.data.names import Names
 from rankstruct.data.shards import Shards, is_shards
 from rankstruct.data.text import SPACE, check_file, parse_number, read_blocks, text_lines, unpacked_name
 from rankstruct.data.times import as_times, is_date, seconds
-from rankstruct.messages import Way, did_you_mean
+from rankstruct.messages import Way, did_you_mean, shortened
 
 __all__: list[str] = []
 

@@ -20,7 +20,8 @@ from typing import IO, Any, NamedTuple
 
 import numpy as np
 
-from rankstruct.data.errors import DataError, shortened
+from rankstruct.data.errors import DataError
+from rankstruct.messages import shortened
 
 BLOCK = 2**22  # bytes per read
 #: Suffixes of compressed files, after that of the format.

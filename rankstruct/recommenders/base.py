@@ -19,9 +19,9 @@ from rankstruct.checks import check_choice, check_integers
 from rankstruct.constraints import Constraints, rank_under
 from rankstruct.constraints.rules import RulesLike, checked_columns, unknown_groups
 from rankstruct.data import DataError
-from rankstruct.data.errors import check_matched, naming_lists, shortened
+from rankstruct.data.errors import check_matched, naming_lists
 from rankstruct.measures import Measure
-from rankstruct.messages import explaining
+from rankstruct.messages import explaining, shortened
 from rankstruct.recommenders.index import Index
 from rankstruct.recommenders.ratings import Ratings, interactions
 from rankstruct.recommenders.recommendation import evaluate_catalogue, popularity, recommend

@@ -18,11 +18,10 @@ from typing_extensions import Self
 
 from rankstruct.checks import check_choice, check_flags, check_integers, check_numbers
 from rankstruct.data import DataError
-from rankstruct.data.errors import shortened
 from rankstruct.estimators.base import RandomState, all_or_nothing, as_device, as_plain, as_seed, from_plain, named_loss
 from rankstruct.losses import SoftmaxLoss
 from rankstruct.measures import Measure, parse_measure
-from rankstruct.messages import explaining
+from rankstruct.messages import explaining, shortened
 from rankstruct.models import update_averages
 from rankstruct.models.trainer import Checkpoints, Trainer, checkpoint_folder, random_state, set_random_state
 from rankstruct.processes import Team, find_team

@@ -17,11 +17,11 @@ from torch import Tensor
 from rankstruct.columns import named_columns, names_of
 from rankstruct.constraints.rules import Groups, group_ids
 from rankstruct.data import DataError, Names
-from rankstruct.data.errors import check_matched, shortened
+from rankstruct.data.errors import check_matched
 from rankstruct.data.tables import Ids
 from rankstruct.data.times import is_date
 from rankstruct.ids import known_ids
-from rankstruct.messages import warn_caller
+from rankstruct.messages import shortened, warn_caller
 from rankstruct.recommenders.ratings import Ratings, columns_of, ids_of, interactions, numbers_of, of_indices, places_of
 
 __all__ = ["Index"]

@@ -30,11 +30,11 @@ import scipy.sparse as sp
 from rankstruct.checks import check_integers, check_numbers
 from rankstruct.columns import as_table, names_of
 from rankstruct.data import DataError, Names, RankingData
-from rankstruct.data.errors import shortened
 from rankstruct.data.tables import Ids, TableReader, find_columns, id_text
 from rankstruct.data.text import SPACE
 from rankstruct.data.times import seconds
 from rankstruct.ids import known_ids
+from rankstruct.messages import shortened
 
 __all__ = ["Ratings", "align", "implicit", "interactions", "k_core", "merge", "standardised", "synthetic_ratings"]
 

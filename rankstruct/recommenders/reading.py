@@ -19,10 +19,10 @@ import numpy as np
 from rankstruct.checks import check_choice, check_integers, check_numbers
 from rankstruct.columns import USUAL, usual_columns
 from rankstruct.data import DataError
-from rankstruct.data.errors import check_matched, shortened
+from rankstruct.data.errors import check_matched
 from rankstruct.data.tables import Ids, TableReader, find_columns, is_csv, is_number, is_table, read_header
 from rankstruct.data.text import SPACE, Separator, field_rows, parse_number, split_at, split_blanks, text_lines
-from rankstruct.messages import Way
+from rankstruct.messages import Way, shortened
 from rankstruct.recommenders.ratings import (
     SCALES,
     Ratings,

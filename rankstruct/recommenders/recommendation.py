@@ -16,10 +16,11 @@ from scipy.linalg import lapack
 from torch import Tensor, nn
 
 from rankstruct.checks import check_integers, check_numbers
-from rankstruct.data.errors import DataError, shortened
+from rankstruct.data.errors import DataError
 from rankstruct.lists import Lists
 from rankstruct.measures import Measure
 from rankstruct.measures.base import ByMeasure, measure_lists, parse_measures
+from rankstruct.messages import shortened
 from rankstruct.models.scorers import evaluating
 from rankstruct.processes import stacked
 from rankstruct.recommenders.factorization import ItemScorer

@@ -10,9 +10,9 @@ from typing import Any
 from rankstruct.checks import check_integers
 from rankstruct.configs import load_json
 from rankstruct.data import DataError, read_qrels
-from rankstruct.data.errors import check_matched, shortened
+from rankstruct.data.errors import check_matched
 from rankstruct.data.text import SPACE, text_lines
-from rankstruct.messages import import_extra
+from rankstruct.messages import import_extra, shortened
 
 __all__ = ["Collection", "bm25_run", "read_collection"]
 

@@ -9,10 +9,11 @@ from typing import NamedTuple
 import numpy as np
 
 from rankstruct.data.dataset import RankingData
-from rankstruct.data.errors import DataError, shortened
+from rankstruct.data.errors import DataError
 from rankstruct.data.names import Names
 from rankstruct.data.tables import check_columns, decoded_lines, read_header
 from rankstruct.data.text import parse_number, text_lines
+from rankstruct.messages import shortened
 
 __all__ = ["ClassTable", "read_arff", "read_csv", "sample_queries"]
 

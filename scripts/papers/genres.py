@@ -9,8 +9,9 @@ from pathlib import Path
 import numpy as np
 
 from rankstruct.data import DataError
-from rankstruct.data.errors import check_matched, shortened
+from rankstruct.data.errors import check_matched
 from rankstruct.data.text import SPACE, text_lines
+from rankstruct.messages import shortened
 
 __all__ = ["read_genres"]
 

@@ -435,7 +435,7 @@ def test_the_greatest_cut_off_is_none_and_a_greater_one_is_refused_by_name(kind,
     if not more:
         with pytest.raises(
             ValueError,
-            match=rf"the cut-off of {name} must be an integer from 1 to 2147483647, got an integer of 67 bits",
+            match=rf"the cut-off of {name} must be an integer from 1 to 2147483647, got 9{{20}}",
         ):
             parse_measure(f"{name}@{'9' * 20}")
         with pytest.raises(ValueError, match=rf"the cut-off of {name} must be an integer from 1 to 2147483647"):
@@ -447,7 +447,7 @@ def test_the_greatest_cut_off_is_none_and_a_greater_one_is_refused_by_name(kind,
     [
         ("ERR(max_grade=1e300)", "max_grade of ERR must be a finite number above 0 and at most 1023"),
         ("F(beta=1e300)", r"beta of F must be a finite number above 0 and at most 9007199254740992"),
-        (f"RBP(p={10**20})", r"patience of RBP must be at most 2\^53 in size, got an integer of 67 bits"),
+        (f"RBP(p={10**20})", r"patience of RBP must be at most 2\^53 in size, got 1(0{20})"),
         (f"AP(rel={-(10**20)})", r"min_relevant of AP must be at most 2\^53 in size"),
     ],
 )
