@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
@@ -25,7 +26,9 @@ from rankstruct.checks import check_choice, check_integers, check_numbers
 from rankstruct.columns import Columns
 from rankstruct.data import DataError, RankingData, join_run, run_of
 from rankstruct.data.names import Names
+from rankstruct.data.runs import check_table, check_types, finite_numbers
 from rankstruct.estimators import LinearRanker
+from rankstruct.messages import shortened
 
 __all__ = ["LearnedFusion", "fuse_runs", "learn_fusion", "run_lists"]
 
@@ -70,8 +73,8 @@ def fuse_runs(
         k: of reciprocal rank fusion, above 0; the larger, the less the first ranks count.
 
     Raises:
-        ValueError: fewer than two runs, an unknown method or normalisation, a score that is not finite, or a ranker of another
-            number of runs.
+        ValueError: fewer than two runs, names of different types, an unknown method or normalisation, a score that is not finite,
+            or a ranker of another number of runs.
 
     >>> a, b = {"q": {"x": 9.0, "y": 7.0, "z": 1.0}}, {"q": {"y": 0.9, "x": 0.8}}
     >>> {docid: round(score, 4) for docid, score in fuse_runs([a, b])["q"].items()}
@@ -122,7 +125,7 @@ def run_lists(runs: Sequence[Run], qrels: Run | None = None) -> RankingData:
             lists. If None, all labels are 0.
 
     Raises:
-        ValueError: fewer than two runs, or a score that is not finite.
+        ValueError: fewer than two runs, names of different types, or a score that is not finite.
         DataError: runs have no documents, or, with the qrels, no query or no document of one in common.
 
     >>> a, b = {"q": {"x": 9.0, "y": 7.0, "z": 1.0}}, {"q": {"y": 0.9, "x": 0.8}}
@@ -232,20 +235,21 @@ def _scores(method: Any, data: RankingData) -> np.ndarray:
 
 
 def _check_runs(runs: Sequence[Run]) -> None:
-    if isinstance(runs, Mapping) or len(runs) < 2:
-        raise ValueError(f"runs must be two or more, as a list, got {1 if isinstance(runs, Mapping) else len(runs)}")
+    one = isinstance(runs, Mapping | str) or not hasattr(runs, "__len__")
+    if one or len(runs) < 2:
+        got = len(runs) if not one else 1 if isinstance(runs, Mapping) else shortened(runs)
+        raise ValueError(f"runs must be two or more, as a list, got {got}")
+    named = {f"run {number}": run for number, run in enumerate(runs, 1)}
+    for name, run in named.items():
+        check_table(name, run)
+    check_types("queries", named)
+    check_types("documents", {name: chain.from_iterable(run.values()) for name, run in named.items()})
 
 
 def _retrieved(run: Run, query: str, number: int) -> tuple[list[str], np.ndarray]:
     """The documents of a query in a run, and their finite scores."""
-    found = run.get(query, {})
-    names, scores = list(found), np.fromiter(found.values(), np.float64, len(found))
-    if not np.isfinite(scores).all():
-        at = int(np.flatnonzero(~np.isfinite(scores))[0])
-        raise ValueError(
-            f"scores must be finite, got {scores[at]} of document {names[at]} in query {query} of run {number + 1}"
-        )
-    return names, scores
+    asked = [query] if query in run else []
+    return list(run.get(query, {})), finite_numbers("scores", run, asked, f"run {number + 1}")
 
 
 def _ranks(scores: np.ndarray) -> np.ndarray:

@@ -114,7 +114,19 @@ def test_values_are_those_of_the_definitions(method):
         (([{"q": {"a": 1.0}}],), "runs must be two or more, as a list, got 1"),
         (({"q": {"a": 1.0}},), "runs must be two or more"),
         (([{}, {}], "rff"), "method must be one of .*did you mean rrf"),
-        (([{"q": {"a": np.nan}}, {}],), "scores must be finite, got nan of document a in query q of run 1"),
+        (([{"q": {"a": np.nan}}, {}],), "scores must be finite numbers, got nan of document a in query q of run 1"),
+        (
+            ([{"q": {"a": 1.0}}, {"q": {"a": "1"}}],),
+            "scores must be finite numbers, got '1' of document a in query q of run 2",
+        ),
+        (
+            ([{1: {1: 0.5}}, {"1": {"1": 0.5}}],),
+            "queries must be of the same type in run 1 and run 2, got int in run 1",
+        ),
+        (([{"1": {"1": 0.5}}, {"1": {1: 0.5}}],), "documents must be of the same type in run 1 and run 2, got str"),
+        ((["a.run", "b.run"],), "run 1 must be .*, got 'a.run'; to read a file, use rankstruct.data.read_run"),
+        (("a.run",), "runs must be two or more, as a list, got 'a.run'"),
+        ((None,), "runs must be two or more, as a list, got None"),
     ],
 )
 def test_wrong_input_is_refused(arguments, said):

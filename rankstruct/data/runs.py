@@ -17,9 +17,10 @@ import math
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import chain, pairwise
+from itertools import chain, islice, pairwise
+from numbers import Integral
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -157,8 +158,9 @@ def run_of(data: RankingData, scores: ArrayLike) -> Judgements:
 
 def _as_lists(run: Run) -> tuple[RankingData, np.ndarray]:
     """A run as lists without features, and their scores."""
+    check_table("run", run)
     docids = Names.of([str(name) for found in run.values() for name in found])
-    scores = np.array([score for found in run.values() for score in found.values()], np.float64)
+    scores = finite_numbers("scores", run, list(run), "the run")
     ends = np.cumsum([0, *map(len, run.values())], dtype=np.int64)
     empty = np.zeros((len(scores), 0), np.float32)
     qids = Names.of([str(query) for query in run])
@@ -261,19 +263,22 @@ def join_run(run: Run, qrels: Run) -> JoinedRun:
           (-1).
 
     Raises:
-        DataError: there is no query in common, none of the retrieved documents is in the qrels, or names are of different types
-            in run and qrels, so that they are never equal.
+        DataError: there is no query in common, none of the retrieved documents is in the qrels, names are of different types in
+            run and qrels, so that they are never equal, a score is not a finite number, or a label is not a whole number, as if
+            run and qrels were interchanged.
 
     >>> joined = join_run({"1": {"a": 0.5, "b": 2.0}}, {"1": {"b": 1, "c": 2}})
     >>> list(joined.docids), joined.arguments["labels"], joined.arguments["ideal_labels"]
     (['a', 'b'], array([0., 1.]), array([1., 2.]))
     """
-    _check_types("queries", run, qrels)
+    check_table("run", run)
+    check_table("qrels", qrels)
+    check_types("queries", {"the run": run, "the qrels": qrels})
     check_queries(run, qrels)
     common = [query for query in run if query in qrels]
     retrieved, known = (chain.from_iterable(map(names.__getitem__, common)) for names in (run, qrels))
-    _check_types("documents", retrieved, known)
-    pool = np.fromiter(chain.from_iterable(qrels[query].values() for query in common), np.float64)
+    check_types("documents", {"the run": retrieved, "the qrels": known})
+    scores, pool = finite_numbers("scores", run, common, "the run"), _labels(run, qrels, common)
     kept, ends = pool >= 0, np.cumsum([0, *(len(qrels[query]) for query in common)])
     offsets = np.cumsum([0, *(len(run[query]) for query in common)])
     found = np.fromiter((qrels[query].get(docid, math.nan) for query in common for docid in run[query]), np.float64)
@@ -284,7 +289,7 @@ def join_run(run: Run, qrels: Run) -> JoinedRun:
         qids=Names.of(common),
         docids=docids,
         arguments={
-            "scores": np.fromiter(chain.from_iterable(run[query].values() for query in common), np.float64),
+            "scores": scores,
             "labels": np.where(judged, found, 0),
             "offsets": offsets,
             "ideal_labels": pool[kept],
@@ -293,6 +298,58 @@ def join_run(run: Run, qrels: Run) -> JoinedRun:
             "pooled": ~np.isnan(found),
         },
     )
+
+
+def check_table(name: str, table: Any) -> None:
+    """Raise DataError unless a run or the qrels, the argument `name`, are dictionaries of numbers by query and document."""
+    if isinstance(table, Mapping) and all(isinstance(found, Mapping) for found in table.values()):
+        return
+    reader, value = ("read_qrels", "label") if name == "qrels" else ("read_run", "score")
+    got, advice = f"a {type(table).__name__}", "convert it to dictionaries"
+    if isinstance(table, str | os.PathLike):
+        got, advice = shortened(os.fspath(table)), f"to read a file, use rankstruct.data.{reader}"
+    elif isinstance(table, Mapping):
+        query = next(query for query, found in table.items() if not isinstance(found, Mapping))
+        got = f"a {type(table[query]).__name__} for query {_short(query)}"
+    raise DataError(f"must be {{query: {{docid: {value}}}}}, got {got}; {advice}", argument=name)
+
+
+def finite_numbers(what: str, table: Run, queries: Sequence[str], owner: str) -> np.ndarray:
+    """The numbers of these queries, `[documents]` float64 in order; raises DataError for one that is not finite, or none."""
+    values: list[Any] = list(chain.from_iterable(table[query].values() for query in queries))
+    plain = set(map(type, values)) <= {float, np.float32, np.float64}
+    found = np.array(values if plain else list(map(_number, values)), np.float64)
+    wrong = ~np.isfinite(found)
+    if wrong.any():
+        raise _wrong_value(f"{what} must be finite numbers", table, queries, owner, int(wrong.argmax()))
+    return found
+
+
+def _number(value: Any) -> float:
+    """NaN for what is no number, such as text, which NumPy would parse."""
+    try:
+        return math.nan if isinstance(value, str | bytes) else float(value)
+    except (TypeError, ValueError, OverflowError):
+        return math.nan
+
+
+def _labels(run: Run, qrels: Run, queries: Sequence[str]) -> np.ndarray:
+    """The labels of these queries; raises DataError for one that is not a whole number."""
+    labels = finite_numbers("labels", qrels, queries, "the qrels")
+    wrong = labels != np.floor(labels)
+    if wrong.any():
+        error = _wrong_value("labels must be whole numbers", qrels, queries, "the qrels", int(wrong.argmax()))
+        scores = finite_numbers("scores", run, queries, "the run")
+        swapped = "the order is join_run(run, qrels)" if (scores == np.floor(scores)).all() else ""
+        raise DataError(str(error), swapped)
+    return labels
+
+
+def _wrong_value(rule: str, table: Run, queries: Sequence[str], owner: str, at: int) -> DataError:
+    """The error of the number at this place of the queries, in order."""
+    query, docid = next(islice(((query, docid) for query in queries for docid in table[query]), at, None))
+    value = shortened(table[query][docid])
+    return DataError(f"{rule}, got {value} of document {_short(docid)} in query {_short(query)} of {owner}")
 
 
 def check_queries(run: Run, qrels: Run) -> None:
@@ -313,15 +370,23 @@ def check_retrieved(known: np.ndarray, docids: Sequence[str] | Names) -> None:
         check_matched(known, docids, what="retrieved documents", source="the qrels of their queries")
 
 
-def _check_types(what: str, ours: Iterable[object], theirs: Iterable[object]) -> None:
-    """Raise DataError if the names of run and qrels have no type in common, such as 7 and "7"."""
-    types = [{type(name) for name in names} for names in (ours, theirs)]
-    if all(types) and not types[0] & types[1]:
-        mine, other = (", ".join(sorted(kind.__name__ for kind in each)) for each in types)
-        raise DataError(
-            f"the names of {what} must be of the same type in run and qrels, got {mine} in the run and {other} in the qrels; "
-            "convert both to strings"
-        )
+def check_types(what: str, names: Mapping[str, Iterable[object]]) -> None:
+    """Raise DataError if names, by owner, have no type in common with those of the first owner, such as 7 and "7"."""
+    (first, mine), *others = ((owner, _kinds(each)) for owner, each in names.items())
+    for owner, theirs in others:
+        if mine and theirs and not mine & theirs:
+            ours, other = (", ".join(sorted(kind.__name__ for kind in each)) for each in (mine, theirs))
+            raise DataError(
+                f"the names of {what} must be of the same type in {first} and {owner}, got {ours} in {first} and {other} in "
+                f"{owner}; convert both to strings"
+            )
+
+
+def _kinds(names: Iterable[object]) -> set[type]:
+    """The types of names; NumPy's strings and integers are equal to Python's."""
+    return {
+        str if issubclass(kind, str) else int if issubclass(kind, Integral) else kind for kind in set(map(type, names))
+    }
 
 
 def _read_table(

@@ -1,9 +1,12 @@
 """TREC runs, judgements, score files."""
 
+import math
 import tracemalloc
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from rankstruct import evaluate
@@ -158,14 +161,59 @@ def test_join():
 
 def test_names_of_two_types_are_no_names_in_common():
     with pytest.raises(
-        DataError, match=r"names of queries must be of the same type in run and qrels, got int .* and str in the qrels"
+        DataError, match=r"names of queries must be of the same type in the run and the qrels, got int .* and str in"
     ):
         join_run({1: {"a": 1.0}}, {"1": {"a": 1}})
-    with pytest.raises(DataError, match="names of documents must be of the same type in run and qrels, got int"):
+    with pytest.raises(
+        DataError, match="names of documents must be of the same type in the run and the qrels, got int"
+    ):
         join_run({"1": {7: 1.0}}, {"1": {"7": 1}})
     with pytest.raises(DataError, match="none of the 1 queries of the run is in the qrels, such as 1: are they"):
         join_run({1: {"a": 1.0}}, {2: {"a": 1}})
     assert join_run({1: {7: 1.0}}, {1: {7: 1}}).docids.tolist() == ["7"]
+    assert join_run({np.str_("1"): {np.int64(7): 1.0}}, {"1": {7: 1}}).docids.tolist() == ["7"]
+
+
+RUN, QRELS = {"q": {"a": 0.3, "b": 0.9}}, {"q": {"a": 1, "c": 2, "b": 0}}
+
+
+@pytest.mark.parametrize(
+    ("run", "qrels", "message"),
+    [
+        (
+            QRELS,
+            RUN,
+            r"whole numbers, got 0.3 of document a in query q of the qrels; the order is join_run\(run, qrels\)$",
+        ),
+        (RUN, {"q": {"a": 0.5}}, "whole numbers, got 0.5 of document a in query q of the qrels$"),
+        (
+            "a.run",
+            QRELS,
+            "run must be {query: {docid: score}}, got 'a.run'; to read a file, use rankstruct.data.read_run",
+        ),
+        (RUN, Path("q.txt"), "qrels must be {query: {docid: label}}, got 'q.txt'; .*read_qrels"),
+        (pd.DataFrame({"q": ["a"]}), QRELS, "run must be .*, got a DataFrame; convert it to dictionaries"),
+        (RUN, {"q": ["a"]}, "qrels must be .*, got a list for query q"),
+        (
+            {"q": {"a": 1, "b": math.nan}},
+            QRELS,
+            "scores must be finite numbers, got nan of document b in query q of the run",
+        ),
+        ({"q": {"a": None}}, QRELS, "scores must be finite numbers, got None of document a"),
+        (RUN, {"q": {"a": "1"}}, "labels must be finite numbers, got '1' of document a in query q of the qrels"),
+        (RUN, {"q": {"a": 10**400}}, "labels must be finite numbers, got an integer of 1329 bits"),
+    ],
+)
+def test_no_run_or_no_qrels(run, qrels, message):
+    with pytest.raises(DataError, match=message):
+        join_run(run, qrels)
+
+
+def test_only_a_run_is_written(tmp_path):
+    for run, message in (({"q": ["a"]}, "run must be"), ({"q": {"a": "1"}}, "scores must be finite numbers, got '1'")):
+        with pytest.raises(DataError, match=message):
+            write_run(tmp_path / "run.txt", run)
+    assert not list(tmp_path.iterdir())
 
 
 def test_memory_of_a_join_is_that_of_its_documents():
