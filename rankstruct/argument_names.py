@@ -34,14 +34,20 @@ OF_LISTS = _CUTOFFS | {
 NO_GROUPS = (
     "there is no groups=; hosts or topics are diversity_groups=, sizes of lists group=, the list of each document qid="
 )
+_WEIGHTS_OF_DOCUMENTS = {
+    "sample_weight": "there is no sample_weight=; pass item_weights=, one per document; to weight lists, average their "
+    "values, such as those of evaluate"
+}
 _BESIDE_QID = {name: message for name, message in OF_LISTS.items() if name not in ("qid", "group")} | {
     **{name: f"there is no {name}=; {TELL_APART}" for name in ("indexes", "query_ids")},
     "lengths": "there is no lengths=; pass group=, the size of each list",
     "groups": NO_GROUPS,
+    **_WEIGHTS_OF_DOCUMENTS,
 }
 
-#: A decorator for a function that takes lists as losses do: arguments named as in other libraries raise a helpful error.
-knows_offsets = explaining(OF_LISTS, instead=MASK)
+#: A decorator for a function that takes lists as losses do, without their weights: arguments named as in other libraries raise a
+#: helpful error.
+knows_offsets = explaining(OF_LISTS | _WEIGHTS_OF_DOCUMENTS, instead=MASK)
 #: The same for a function that accepts `qid` and `group`.
 knows_qid = explaining(_BESIDE_QID, instead=MASK)
 #: The same for a function that accepts measures, whose names have the cut-off.

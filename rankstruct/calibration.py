@@ -64,7 +64,7 @@ class Calibration(nn.Module):
         fitted: Tensor | None = None,
     ) -> None:
         super().__init__()
-        check_choice("calibrate", method, METHODS)
+        check_choice("method", method, METHODS)
         check_numbers(optional=True, min_relevant=min_relevant)
         check_numbers("> 0 and < 1", share=share)
         self.method, self.min_relevant, self.share = method, min_relevant, share
@@ -174,6 +174,7 @@ def as_calibration(calibrate: str | Calibration | None) -> Calibration:
     """The step that `calibrate=` of an estimator names, not fitted."""
     if isinstance(calibrate, Calibration):
         return Calibration(calibrate.method, min_relevant=calibrate.min_relevant, share=calibrate.share)
+    check_choice("calibrate", calibrate, METHODS)
     return Calibration(calibrate)  # type: ignore[arg-type]
 
 
@@ -190,19 +191,32 @@ def _documents(
     return found, relevant, np.repeat(np.arange(len(ends) - 1), np.diff(ends))
 
 
+def check_bins(bins: int) -> None:
+    """Raise ValueError unless `bins` can be a number of bins."""
+    check_integers(1, 2**20 - 1, bins=bins)
+
+
+def probabilities_of(
+    probabilities: Any, labels: Any, min_relevant: float | None, lists: Mapping[str, Any]
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Probabilities, relevance and list of each document; there may be none."""
+    p, relevant, of_list = _documents("probabilities", probabilities, labels, min_relevant, lists)
+    wrong = p[(p < 0) | (p > 1)]
+    if len(wrong):
+        raise ValueError(
+            f"probabilities must be from 0 to 1, got {wrong[0]:g}; pass predict_proba(X, qid)[:, 1], not the scores of predict"
+        )
+    return p, relevant, of_list
+
+
 def check_probabilities(
     probabilities: Any, labels: Any, min_relevant: float | None, bins: int, lists: Mapping[str, Any]
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Probabilities, relevance, list and bin of each document."""
-    check_integers(1, 2**20 - 1, bins=bins)
-    p, relevant, of_list = _documents("probabilities", probabilities, labels, min_relevant, lists)
+    check_bins(bins)
+    p, relevant, of_list = probabilities_of(probabilities, labels, min_relevant, lists)
     if not len(p):
         raise ValueError("probabilities must be of at least one document, got none")
-    if p.min() < 0 or p.max() > 1:
-        wrong = p[(p < 0) | (p > 1)][0]
-        raise ValueError(
-            f"probabilities must be from 0 to 1, got {wrong:g}; pass predict_proba(X, qid)[:, 1], not the scores of predict"
-        )
     _, number, counts = np.unique(p, return_inverse=True, return_counts=True)
     places = 2 * np.cumsum(counts) - counts  # of 2n, the middle of each value's documents in the order of probabilities
     return p, relevant, of_list, (bins * places // (2 * len(p)))[number]

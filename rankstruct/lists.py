@@ -217,6 +217,8 @@ def lists_of(scores: Any, labels: Any, columns: Mapping[str, Any], *, by_docid: 
     (tensor([2., 3., 1.], dtype=torch.float64), tensor([0., 1., 1.], dtype=torch.float64), tensor([0, 2, 3]))
     """
     given = {name: value for name, value in columns.items() if value is not None}
+    for name, value in ("scores", scores), ("labels", labels), *given.items():
+        _check_array(name, value)
     for name in given:
         if name not in ListColumns.__annotations__:
             raise TypeError(f"unexpected keyword argument {name!r}{did_you_mean(name, ListColumns.__annotations__)}")
@@ -244,6 +246,22 @@ def lists_of(scores: Any, labels: Any, columns: Mapping[str, Any], *, by_docid: 
     elif "ideal_offsets" in given:
         raise ValueError("ideal_offsets require flat ideal_labels; pass these too")
     return scores, lists._replace(**made)
+
+
+def _check_array(name: str, values: Any) -> None:
+    """Raise TypeError for dictionaries, such as runs, and for sparse matrices, whose absent entries mean nothing here."""
+    if isinstance(values, Mapping):
+        runs = "; pass runs and qrels as evaluate(measures=..., **rankstruct.data.join_run(run, qrels).arguments)"
+        raise TypeError(
+            f"{name} must be an array, got a {type(values).__name__}{runs if name in ('scores', 'labels') else ''}"
+        )
+    if hasattr(values, "tocsr") or (
+        isinstance(values, Tensor) and values.layout != torch.strided and not values.is_nested
+    ):
+        dense = f"{name}.to_dense()" if isinstance(values, Tensor) else f"{name}.toarray()"
+        raise TypeError(
+            f"{name} must be dense, got a sparse {type(values).__name__}; pass {dense}, and where= if absent entries are padding"
+        )
 
 
 def _by_list(given: dict[str, Any], qid: Any, group: Any) -> dict[str, Any]:
@@ -351,9 +369,10 @@ def _num_relevant(num_relevant: Any, lists: Lists) -> Tensor:
     if counts.shape != lists.shape():
         raise ValueError(f"num_relevant must be one per list, shape {tuple(lists.shape())}; got {tuple(counts.shape)}")
     counts = counts.reshape(-1).double()
-    if not bool((counts >= 0).all()):
-        at = int((~(counts >= 0)).nonzero()[0])
-        raise ValueError(f"num_relevant must be counts >= 0; list {at} has {float(counts[at])}")
+    whole = (counts >= 0) & counts.isfinite() & (counts == counts.floor())
+    if not bool(whole.all()):
+        at = int((~whole).nonzero()[0])
+        raise ValueError(f"num_relevant must be counts, whole numbers >= 0; list {at} has {float(counts[at])}")
     return counts
 
 

@@ -10,7 +10,8 @@ from torch import Tensor
 from torchmetrics import Metric
 
 from rankstruct.argument_names import TELL_APART, knows_cutoffs, knows_qid, refuse_groups_of_lists
-from rankstruct.calibration import check_probabilities, evaluate_probabilities
+from rankstruct.calibration import check_bins, evaluate_probabilities, probabilities_of
+from rankstruct.checks import check_numbers
 from rankstruct.lists import ListColumns, lists_of
 from rankstruct.measures.base import ByMeasure, Measure, parse_measures, resolve_policies
 from rankstruct.measures.ranked import TIES, Convention, Empty, Ties, rank_lists
@@ -169,20 +170,25 @@ class CalibrationMetric(Metric):
 
     def __init__(self, *, bins: int = 10, min_relevant: float | None = None, **metric_options: Any) -> None:
         super().__init__(**metric_options)
+        check_bins(bins)
+        check_numbers(optional=True, min_relevant=min_relevant)
         self.bins, self.min_relevant = bins, min_relevant
         self.add_state("probabilities", [], dist_reduce_fx="cat")
         self.add_state("relevant", [], dist_reduce_fx="cat")
 
     def update(self, probabilities: Tensor, labels: Tensor, where: Tensor | None = None) -> None:
         """Add a batch, `[..., list_size]`; `where` marks real documents."""
-        p, relevant, _, _ = check_probabilities(probabilities, labels, self.min_relevant, self.bins, {"where": where})
+        p, relevant, _ = probabilities_of(probabilities, labels, self.min_relevant, {"where": where})
         self.probabilities.append(torch.from_numpy(p).to(self.device))
         self.relevant.append(torch.from_numpy(relevant).to(self.device))
 
     def compute(self) -> dict[str, Tensor]:
-        """The values by name, float64 scalars."""
+        """The values by name, float64 scalars; NaN if there was no document."""
+        none = torch.zeros(0, dtype=torch.float64, device=self.device)
         p, relevant = (
-            torch.cat(each) if isinstance(each, list) else each for each in (self.probabilities, self.relevant)
+            torch.cat([none, *each]) if isinstance(each, list) else each for each in (self.probabilities, self.relevant)
         )
+        if not len(p):
+            return {name: torch.tensor(torch.nan, dtype=torch.float64) for name in ("ECE", "log loss", "Brier")}
         found = evaluate_probabilities(p, relevant.long(), bins=self.bins, level=None, group=[len(p)])
         return {name: torch.tensor(value, dtype=torch.float64) for name, (value,) in found.items()}

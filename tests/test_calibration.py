@@ -1,6 +1,7 @@
 """Calibration: probabilities of scores, their measures, and how they travel with a ranker."""
 
 import pickle
+import warnings
 
 import numpy as np
 import pytest
@@ -201,6 +202,10 @@ def test_errors_name_what_is_wrong():
         )
     with pytest.raises(AttributeError, match="calibrate='isotonic' makes them probabilities"):
         rs.LinearRanker().fit(X, y, qid).predict_proba(X)
+    with pytest.raises(ValueError, match=r"^method must be one of 'isotonic'"):
+        rs.Calibration("platt")
+    with pytest.raises(ValueError, match="bins must be an integer"):
+        CalibrationMetric(bins=0)
     with pytest.raises(ValueError, match="not fitted"):
         rs.Calibration().predict([1.0])
     with pytest.raises(ValueError, match="got 0 relevant of 3"):
@@ -211,3 +216,23 @@ def test_errors_name_what_is_wrong():
         rs.Calibration().fit([1.0, np.nan, 3.0], [0, 1, 0], group=[3])
     with pytest.raises(ValueError, match="bins must be an integer"):
         rs.calibration.evaluate_probabilities([0.5], [0], bins=0, group=[1])
+
+
+def test_a_metric_without_documents_is_nan_and_padding_adds_nothing():
+    metric, p, labels = CalibrationMetric(bins=2), torch.tensor([[0.9, 0.2]]), torch.tensor([[1, 0]])
+    padding = torch.zeros(1, 2, dtype=torch.bool)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torchmetrics', of compute before update
+        assert {name: value.isnan().item() for name, value in metric.compute().items()} == {
+            "ECE": True,
+            "log loss": True,
+            "Brier": True,
+        }
+    metric.update(p, labels, padding)
+    assert metric.compute()["ECE"].isnan()
+    metric.update(p, labels)
+    whole = metric.compute()
+    assert whole["Brier"] == pytest.approx((0.1**2 + 0.2**2) / 2)
+    metric.reset()
+    metric.update(p, labels)
+    assert metric.compute() == whole

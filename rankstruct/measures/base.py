@@ -129,9 +129,9 @@ class Measure(ABC):
                 orders, see `under_ties`; or the measure does not support item weights.
         """
         if lists.weights is not None and not self.takes_item_weights:
+            able = sorted((kind.__name__ for kind in _REGISTRY.values() if kind.takes_item_weights), key=str.lower)
             raise ValueError(
-                f"{self.name} does not support item_weights, since it is not a sum over documents; nDCG, DCG, P, RBP, ERU, AP, "
-                "AUC, OPA and ARP support them"
+                f"{self.name} does not support item_weights, since it is not a sum over documents; {', '.join(able)} support them"
             )
         if lists.first is not None and self.under_ties not in ("closed form", "worst"):
             values, defined = mean_over_orders(self._computed, lists, self.name)
@@ -202,18 +202,31 @@ class ByMeasure(dict[str, Tensor]):
     """Values by the names of their measures; aliases of a name work too.
 
     >>> values = ByMeasure({"AP": torch.tensor(0.5)})
-    >>> values, values["MAP"]
-    ({'AP': tensor(0.5000)}, tensor(0.5000))
+    >>> values, values["MAP"], "MAP" in values
+    ({'AP': tensor(0.5000)}, tensor(0.5000), True)
     """
 
-    def __missing__(self, name: str) -> Tensor:
+    def _own(self, name: Any) -> Any:
+        """The name of the measure that this one is an alias of; `name` itself if it is none."""
+        if super().__contains__(name):
+            return name
         try:
-            known = parse_measure(name).name
+            return parse_measure(name).name
         except (ValueError, TypeError):
-            known = name
-        if known not in self:
+            return name
+
+    def __contains__(self, name: Any) -> bool:
+        return super().__contains__(self._own(name))
+
+    def __missing__(self, name: str) -> Tensor:
+        own = self._own(name)
+        if not super().__contains__(own):
             raise KeyError(name)
-        return self[known]
+        return self[own]
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """The value of a measure by its name or an alias; `default` if there is none."""
+        return super().get(self._own(name), default)
 
 
 @torch.no_grad()
@@ -416,7 +429,9 @@ def parse_measures(measures: str | Measure | Iterable[str | Measure]) -> list[Me
     Raises:
         ValueError: as `parse_measure`; or two different measures have the same name.
     """
-    if isinstance(measures, str | Measure):
+    if isinstance(measures, str | Measure) or not isinstance(
+        measures, Iterable
+    ):  # something else is refused as a measure
         measures = [measures]
     found: dict[str, Measure] = {}
     for measure in map(parse_measure, measures):

@@ -120,7 +120,7 @@ class Diverse(Measure):
         return self.plain.worth(labels)
 
     def compute(self, lists: RankedLists) -> tuple[Tensor, Tensor]:
-        """The measure of the documents shown, relative to the best document of each group."""
+        """The measure of the documents shown; if it is normalised, relative to the best document of each group."""
         groups = _groups_of(lists, self)
         plain = self.plain
         gains = lists.relevant(plain.min_relevant) if isinstance(plain, RR) else plain.ranked_gains(lists)  # type: ignore[attr-defined]

@@ -36,7 +36,14 @@ def elementwise(function: Callable[[Tensor], Tensor], values: Tensor) -> Tensor:
     filled[:size] = flat
     filled[size:] = flat[:1]
     for share in filled.split(_SHARE) if size else ():
-        share.copy_(function(share))
+        found = function(share)
+        if not (isinstance(found, Tensor) and found.shape in ((), share.shape)):
+            got = tuple(found.shape) if isinstance(found, Tensor) else type(found).__name__
+            raise TypeError(
+                "a function of labels or ranks, such as a gain or discount, must return a tensor of the shape of its argument, "
+                f"{tuple(share.shape)}, one number for each; got {got}"
+            )
+        share.copy_(found)
     return filled[:size].view(values.shape)
 
 

@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import pytest
+import scipy.sparse
 import torch
 
 from rankstruct import RankingMetric
@@ -91,8 +92,10 @@ def test_labels_too_large_for_the_exponential_gain():
         ({"where": torch.ones(2, 3, dtype=torch.bool), "offsets": torch.tensor([0, 6])}, "not both"),
         ({"offsets": [0, 3, 6]}, "with offsets, scores must be flat"),
         ({"num_relevant": [3]}, r"num_relevant must be one per list, shape \(2,\); got \(1,\)"),
-        ({"num_relevant": [3, -1]}, "num_relevant must be counts >= 0; list 1 has -1"),
-        ({"num_relevant": [3, math.nan]}, "num_relevant must be counts >= 0; list 1 has nan"),
+        ({"num_relevant": [3, -1]}, "num_relevant must be counts, whole numbers >= 0; list 1 has -1"),
+        ({"num_relevant": [3, 1.5]}, "num_relevant must be counts, whole numbers >= 0; list 1 has 1.5"),
+        ({"num_relevant": [3, math.inf]}, "num_relevant must be counts, whole numbers >= 0; list 1 has inf"),
+        ({"num_relevant": [3, math.nan]}, "num_relevant must be counts, whole numbers >= 0; list 1 has nan"),
         ({"num_relevant": [2, 1]}, "it is 1 for list 1, which has 2; count with the same min_relevant"),
         ({"ideal_labels": [1, 2]}, r"ideal_labels must be .* got \(2,\)"),
         ({"ideal_labels": [[1.0], [math.inf]]}, "those of list 1 contain an infinity"),
@@ -106,6 +109,34 @@ def test_labels_too_large_for_the_exponential_gain():
 def test_options(options, message):
     with pytest.raises(ValueError, match=message):
         evaluate(SCORES, LABELS, "AP", **options)
+
+
+def test_what_is_no_array_or_no_measure():
+    run, sparse = {"q": {"a": 0.5}}, scipy.sparse.csr_matrix(LABELS)
+    for given, message in (
+        ((run, LABELS, "AP"), r"scores must be an array, got a dict; pass runs and qrels as .*join_run\(run, qrels\)"),
+        ((SCORES, run, "AP"), "labels must be an array, got a dict; pass runs"),
+        ((sparse, LABELS, "AP"), r"scores must be dense, got a sparse csr_matrix; pass scores.toarray\(\)"),
+        ((SCORES, sparse, "AP"), "labels must be dense"),
+        ((torch.as_tensor(SCORES).to_sparse(), LABELS, "AP"), r"scores must be dense, .*to_dense\(\)"),
+        ((SCORES, LABELS, None), "a measure must be a name such as 'AP' or an object such as AP.., got None"),
+        ((SCORES, LABELS, 3), "a measure must be a name .* got 3"),
+    ):
+        with pytest.raises(TypeError, match=message):
+            evaluate(*given)
+    with pytest.raises(TypeError, match=r"diversity_groups must be an array, got a dict$"):
+        evaluate(SCORES, LABELS, "diverse_nDCG@2", diversity_groups={})
+
+
+def test_a_gain_or_discount_that_is_no_tensor():
+    for wrong, got in (
+        (lambda labels: [0, 1], "list"),
+        (lambda labels: None, "NoneType"),
+        (lambda x: x[:1], r"\(1,\)"),
+    ):
+        for option in ("gain", "discount"):
+            with pytest.raises(TypeError, match=f"must return a tensor of the shape of its argument, .* got {got}"):
+                evaluate(SCORES, LABELS, nDCG(**{option: wrong}))
 
 
 def test_flat_input():

@@ -340,7 +340,11 @@ def test_values_are_found_by_the_name_that_was_given():
     assert list(found) == [rs.parse_measure(name).name for name in given]
     for name, value in zip(given, found.values(), strict=True):
         assert found[name] is value
+        assert name in found
+        assert found.get(name) is value
     for name in ("AUC", "nDCG@5", "no measure", 3):
+        assert name not in found
+        assert found.get(name, 2) == 2
         with pytest.raises(KeyError):
             found[name]
     metric = rs.RankingMetric(given)
@@ -359,6 +363,18 @@ def test_groups_and_other_libraries_names_are_answered():
         rs.evaluate(scores, labels, "AP", groups=qid)
     with pytest.raises(TypeError, match="there is no indexes=; pass qid=, the list of each document"):
         rs.evaluate(scores, labels, "AP", indexes=qid)
+    metric = rs.RankingMetric("AP")
+    for call in (
+        rs.evaluate,
+        rs.most_violated,
+        lambda scores, labels, measure, **more: metric.update(scores, labels, **more),
+    ):
+        with pytest.raises(
+            TypeError, match=r"no sample_weight=; pass item_weights=, one per document; to weight lists, average"
+        ):
+            call(scores, labels, "AP", sample_weight=[1.0])
+    with pytest.raises(TypeError, match="no sample_weight=; pass weights=, one per list, or item_weights="):
+        rs.ListNetLoss()(scores, labels, sample_weight=[1.0])
 
 
 def test_lists_are_told_by_ids_in_any_order_or_by_sizes():
