@@ -170,7 +170,7 @@ class Bins(Step):
 
     They are evenly spaced inside its range over the training documents. Linear functions of the indicators are step functions of
     the features. Thresholds that no training value separates are included, so the indicators of feature f are columns f n to
-    f n + n - 1.
+    f n + n - 1. A missing number stays missing.
 
     Source: Yue, Finley, Radlinski, Joachims, SIGIR 2007, section 4.2 (50 thresholds per feature).
     """
@@ -199,7 +199,8 @@ class Bins(Step):
 
     def forward(self, features: Tensor, lengths: Tensor) -> Tensor:
         """Transform features."""
-        return (features[:, :, None] >= self.thresholds).flatten(1).to(features.dtype)
+        above = (features[:, :, None] >= self.thresholds).to(features.dtype)
+        return torch.where(features[:, :, None].isnan(), torch.nan, above).flatten(1)
 
 
 class Piecewise(Step):

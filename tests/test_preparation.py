@@ -163,6 +163,18 @@ def test_piecewise_encodings_fill_one_bin_after_the_other_and_missing_numbers_st
     assert preparation.width == 1  # the median is the minimum
 
 
+def test_a_missing_number_stays_missing_in_bins_sparse_or_not():
+    X, y, qid = np.float32([[0, 1], [4, 3], [2, 0], [3, 2]]), [0, 1, 0, 1], [0, 0, 1, 1]
+    missing, steps = np.float32([[np.nan, 3]]), ["bins:3"]
+    wanted = [[np.nan, np.nan, np.nan, 1, 1, 1]]
+    preparation = rs.Preparation.fit(steps, X)
+    for given in (missing, sp.csr_array(missing)):
+        np.testing.assert_array_equal(preparation.transform(given).toarray(), wanted)
+    np.testing.assert_array_equal(preparation(torch.from_numpy(missing)), wanted)
+    scorer = rs.LinearRanker("AP", prepare=steps).fit(X, y, qid).to_scorer()
+    assert scorer(torch.from_numpy(np.concatenate([missing, X]))).isnan().tolist() == [True, False, False, False, False]
+
+
 def test_a_feature_in_the_order_of_an_earlier_one_has_no_bins_of_its_own():
     X = np.random.default_rng(0).normal(size=(300, 2)).astype(np.float32)
     again = np.hstack([X, np.exp(X[:, :1]), -X[:, 1:]])

@@ -132,6 +132,27 @@ def test_onnx_of_any_sizes(make, tmp_path):
         torch.testing.assert_close(torch.tensor(found), scorer(features).detach(), rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.soak
+@pytest.mark.needs("onnx", "onnxscript", "onnxruntime")
+@warned
+def test_exported_bins_of_a_missing_number_are_missing(tmp_path):
+    import onnxruntime
+
+    scorer, features = prepared("bins:4").eval(), other_sizes()[0]
+    features[0, 1, 2] = torch.nan
+    expected = scorer(features).detach()
+    assert expected.isnan().nonzero().tolist() == [[0, 1]]
+    shapes = {"dynamic_shapes": ANY_SIZE}
+    torch.testing.assert_close(
+        export(scorer, (torch.zeros(2, 5, 3),), **shapes).module()(features).detach(), expected, equal_nan=True
+    )
+    program = torch.onnx.export(scorer, (torch.zeros(2, 5, 3),), dynamo=True, verbose=False, **shapes)
+    program.save(tmp_path / "scorer.onnx")
+    session = onnxruntime.InferenceSession(tmp_path / "scorer.onnx")
+    (found,) = session.run(None, {session.get_inputs()[0].name: features.numpy()})
+    torch.testing.assert_close(torch.tensor(found), expected, rtol=1e-4, atol=1e-4, equal_nan=True)
+
+
 @warned
 @pytest.mark.parametrize(
     ("make", "layout", "message"),
