@@ -237,7 +237,7 @@ def lists_of(scores: Any, labels: Any, columns: Mapping[str, Any], *, by_docid: 
     warn_of_one_list(scores, where, offsets)
     scores = scores.detach()
     lists = Lists(labels.detach().to(scores.device), where, offsets)
-    made = {name: _column(name, given[name], scores) for name in _PER_DOCUMENT if name in given}
+    made = {name: column_of(name, given[name], scores) for name in _PER_DOCUMENT if name in given}
     if "num_relevant" in given:
         made["num_relevant"] = _num_relevant(given["num_relevant"], lists)
     if "ideal_labels" in given:
@@ -333,7 +333,7 @@ def _as_scores(values: Any, rounded: bool) -> Tensor:
     return to_tensor(numbers).to(device)
 
 
-def _column(name: str, values: Any, scores: Tensor) -> Tensor:
+def column_of(name: str, values: Any, scores: Tensor) -> Tensor:
     """One entry per document, in the shape and on the device of the scores; ids as whole numbers in their order."""
     if name in ("docids", "diversity_groups") and not isinstance(values, Tensor):
         values = _numbers_of_names(name, values)

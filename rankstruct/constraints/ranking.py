@@ -16,7 +16,7 @@ from rankstruct.constraints.rules import Constraints, Rule, RulesLike
 from rankstruct.kernels import core
 from rankstruct.kernels.call import Call
 from rankstruct.kernels.dispatch import CpuLists
-from rankstruct.lists import Lists, check_groups
+from rankstruct.lists import Lists, as_tensor, column_of
 from rankstruct.measures import nDCG
 from rankstruct.messages import warn_caller
 
@@ -84,10 +84,8 @@ def rank_under(
 
 
 @uncompiled
-def rerank_diverse(
-    scores: Tensor, diversity_groups: Tensor, k: int, where: Tensor | None = None, *, offsets: Tensor | None = None
-) -> Tensor:
-    """Rank by score, keeping only the first document of each group (integers), until there are k >= 1.
+def rerank_diverse(scores: Any, diversity_groups: Any, k: int, where: Any = None, *, offsets: Any = None) -> Tensor:
+    """Rank by score, keeping only the first document of each group (names or integers), until there are k >= 1.
 
     `rank_under` with one rule: of all rankings that show min(k, number of groups) documents, one per group, this one has the
     highest score for every positional feature map with c > 0 up to k and 0 after it. Equal scores keep their input order;
@@ -104,7 +102,8 @@ def rerank_diverse(
     >>> rerank_diverse(torch.tensor([0.9, 0.8, 0.7, 0.6]), torch.tensor([1, 1, 2, 3]), k=2)
     tensor([1, 0, 2, 0])
     """
-    check_groups(diversity_groups, scores)
+    scores = as_tensor("scores", scores)
+    diversity_groups = column_of("diversity_groups", diversity_groups, scores)
     check_integers(1, k=k)
     rule = Rule("diversity_groups", None, 0, 1, k)
     lists = {"where": where, "offsets": offsets}

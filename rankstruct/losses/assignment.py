@@ -14,7 +14,7 @@ O(n^3) for n documents and positions.
 from __future__ import annotations
 
 from dataclasses import KW_ONLY
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -98,6 +98,16 @@ class AssignmentHingeLoss(RankingLoss):
                 return self.forward(scores.float() if scores.dtype in HALVES else scores, cost, **lists)
         return self._reduced(scores, cost, **self.checked_options(scores, cost, {**lists}))
 
+    def checked_options(self, scores: Any, labels: Any, options: dict[str, Any]) -> dict[str, Any]:
+        """The arguments beyond scores and cost; raises TypeError for others."""
+        known = self.call_options.__annotations__
+        for name in options:
+            if name not in known:
+                raise TypeError(
+                    f"unexpected keyword argument {name!r}; in addition to scores and cost, this loss accepts {', '.join(known)}"
+                )
+        return super().checked_options(scores, labels, options)
+
     def _reduced(
         self,
         scores: Tensor,
@@ -118,7 +128,7 @@ class AssignmentHingeLoss(RankingLoss):
         target = None if target is None else _checked_target(target.expand(scores.shape[:-1]), real)
         costs = 1 - _matrix(target, scores) if cost is None else cost.detach().double().expand(scores.shape)  # type: ignore[arg-type]
         costs = torch.where(real, costs, 0.0)
-        ideal = _matrix(_assign(-costs, real) if target is None else target, scores)
+        ideal = _matrix(_assign(costs, real, cheapest=True) if target is None else target, scores)
         chosen = ideal if self.reference == "ideal" else _matrix(_assign(exact, real), scores)
         worst = _matrix(_assign(exact + costs, real), scores)
         direction = worst - chosen
@@ -148,7 +158,8 @@ def assign_positions(scores: Tensor, *, where: Tensor | None = None, where_posit
     >>> assign_positions(torch.tensor([[0.5, 0.0], [1.0, 0.0], [0.1, 0.2]]))
     tensor([-1,  0,  1])
     """
-    return _assign(scores.detach(), _check_shapes(scores, None, None, where, where_positions))
+    real = _check_shapes(scores, None, None, where, where_positions)
+    return _assign(scores.detach(), real)
 
 
 class AssignmentLayer(torch.nn.Module):
@@ -209,8 +220,10 @@ def _check_shapes(
 
 
 @torch.library.custom_op("rankstruct::assign", mutates_args=())
-def _assign(values: Tensor, real: Tensor) -> Tensor:
-    """Positions `[..., documents]` that maximise the sum of `values` over a matching of the real pairs; -1 if not placed."""
+def _assign(values: Tensor, real: Tensor, cheapest: bool = False) -> Tensor:
+    """Positions `[..., documents]` that maximise the sum of `values` over a matching of the real pairs, or minimise it; -1 if not
+    placed.
+    """
     from scipy.optimize import linear_sum_assignment
 
     documents, positions = values.shape[-2:]
@@ -226,13 +239,13 @@ def _assign(values: Tensor, real: Tensor) -> Tensor:
                 f"scores and costs must be finite; document {rows[row]} at position {columns[column]} of matrix {number} has "
                 f"{chosen[row, column]}. Padding belongs in where"
             )
-        first, second = linear_sum_assignment(chosen, maximize=True)
+        first, second = linear_sum_assignment(chosen, maximize=not cheapest)
         found[number, rows[first]] = columns[second]
     return torch.from_numpy(found.reshape(values.shape[:-1])).to(values.device)
 
 
 @_assign.register_fake
-def _(values: Tensor, real: Tensor) -> Tensor:
+def _(values: Tensor, real: Tensor, cheapest: bool = False) -> Tensor:
     return values.new_empty(values.shape[:-1], dtype=torch.int64)
 
 

@@ -17,6 +17,7 @@ from rankstruct.losses.gains import checked_gains
 from rankstruct.losses.hinge import HingeLoss, hinge
 from rankstruct.losses.reduction import HALVES, Reduction, reduce_lists
 from rankstruct.measures import DiscountedGain
+from rankstruct.messages import shortened
 from rankstruct.oracles.registry import Reference, resolve
 
 __all__ = ["DirectLoss", "PerturbedLoss"]
@@ -146,6 +147,10 @@ class PerturbedLoss(RankingLoss):
         sigma: the standard deviation of the noise, in units of the scores; >= 0.
         samples: the number of perturbed copies per call; each evaluates the loss once.
 
+    Raises:
+        TypeError: a loss that is not a module.
+        ValueError: a sigma or a number of samples out of range.
+
     Source: Berthet, Blondel, Teboul, Cuturi, Vert, Bach, "Learning with Differentiable Perturbed Optimizers", NeurIPS 2020.
 
     >>> import rankstruct as rs
@@ -159,6 +164,8 @@ class PerturbedLoss(RankingLoss):
     draws = True
 
     def __init__(self, loss: torch.nn.Module, *, sigma: float = 0.1, samples: int = 4) -> None:
+        if not isinstance(loss, torch.nn.Module):
+            raise TypeError(f"loss must be a module, such as StructuredHingeLoss('nDCG@10'), got {shortened(loss)}")
         check_numbers(">= 0", sigma=sigma)
         check_integers(1, samples=samples)
         self.loss, self.sigma, self.samples = loss, sigma, samples

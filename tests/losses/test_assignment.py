@@ -2,6 +2,7 @@
 
 import itertools
 
+import numpy as np
 import pytest
 import torch
 from scipy.optimize import linear_sum_assignment
@@ -183,6 +184,7 @@ def test_dtype_follows_the_scores(dtype):
         ({}, "pass cost"),
         ({"cost": torch.zeros(2, 2)}, r"cost must have shape \(2, 3\)"),
         ({"cost": torch.full((2, 3), torch.nan)}, "must be finite; document 0 at position 0"),
+        ({"cost": torch.full((2, 3), torch.inf)}, "must be finite; document 0 at position 0 of matrix 0 has inf"),
         ({"target": torch.tensor([0, 3])}, "real positions from 0 to 2, or -1; got 3"),
         ({"target": torch.tensor([0, 0])}, "each position to at most one document"),
         ({"target": torch.tensor([0, -1])}, "as many documents as possible, 2 in matrix 0; it places 1"),
@@ -203,6 +205,13 @@ def test_types():
         rs.AssignmentHingeLoss(reference="tied")
     with pytest.raises(TypeError, match=r"'offsets'; .* this loss accepts target, where, where_positions"):
         rs.AssignmentHingeLoss()(torch.zeros(2, 2), torch.zeros(2, 2), offsets=[0, 2])
+    with pytest.raises(TypeError, match="'labels'; in addition to scores and cost, this loss accepts target, where"):
+        rs.AssignmentHingeLoss()(torch.zeros(2, 2), labels=torch.zeros(2))
+    loss = rs.AssignmentHingeLoss()
+    for call in (rs.assign_positions, rs.losses.AssignmentLayer(), lambda scores: loss(scores, torch.eye(2))):
+        for scores in (np.eye(2), [[1.0, 0.0], [0.0, 1.0]]):
+            with pytest.raises(TypeError, match=r"scores must be a torch.Tensor, got \w+; use torch.as_tensor"):
+                call(scores)
     with pytest.raises(TypeError, match="target must be integers"):
         rs.AssignmentHingeLoss()(torch.zeros(2, 2), target=torch.zeros(2))
     with pytest.raises(TypeError, match="where must be boolean"):

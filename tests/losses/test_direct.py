@@ -85,6 +85,9 @@ def test_what_is_refused():
             rs.PerturbedLoss(rs.StructuredHingeLoss("AP"))(scores, labels, **lists)
     with pytest.raises(TypeError, match="this loss does not support item_weights"):
         rs.PerturbedLoss(rs.StructuredHingeLoss("AP"))(scores, labels, item_weights=torch.ones(2, 3))
+    for wrong in ("nDCG@3", None, rs.StructuredHingeLoss, rs.nDCG(3)):
+        with pytest.raises(TypeError, match="loss must be a module, such as StructuredHingeLoss"):
+            rs.PerturbedLoss(wrong)
 
 
 def test_perturbed_loss_is_the_mean_over_the_noise():

@@ -53,6 +53,13 @@ def test_re_ranking_of_padded_flat_and_deep_lists():
     assert torch.equal(deep, ranks.view(2, 3, 9))
     assert rs.rerank_diverse(torch.zeros(2, 0), torch.zeros(2, 0, dtype=torch.int64), 3).shape == (2, 0)
     assert rs.rerank_diverse(torch.zeros(3), torch.tensor([1, 1, 2]), 5).tolist() == [1, 0, 2]
+    for each, group in (
+        ([3.0, 2.0, 1.0], ["a", "a", "b"]),
+        (np.float32([3, 2, 1]), np.array([1, 1, 2])),
+        ([3, 2, 1], [1, 1, 2]),
+    ):
+        assert rs.rerank_diverse(each, group, 2).tolist() == [1, 0, 2]
+        assert rs.rerank_diverse([*each, 9], [*group, group[0]], 2, [True, True, True, False]).tolist() == [1, 0, 2, 0]
 
 
 def test_re_ranking_refuses():
