@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import MISSING, fields
 from functools import partial
 from itertools import groupby
+from numbers import Real
 from typing import Any
 
 import torch
@@ -14,7 +16,7 @@ from torch import Tensor
 from rankstruct.embeddings import loss_of_lists
 from rankstruct.losses import RankingLoss
 from rankstruct.measures import evaluate
-from rankstruct.messages import import_extra
+from rankstruct.messages import import_extra, shortened
 from rankstruct.scoring import preference_scores
 from rankstruct.text.adapters import PADDING, TrainerLoss
 
@@ -133,14 +135,23 @@ def _rows_of_responses(lists: Mapping[str, Sequence[Any]], numbers: Sequence[int
     """A row in TRL's format for each response."""
     rows = []
     for at, (number, texts, labels) in enumerate(zip(numbers, lists["completions"], lists["labels"], strict=True)):
-        if isinstance(texts, str) or not texts or len(texts) != len(labels) or PADDING in labels:
+        if isinstance(texts, str) or not texts or not _are_grades(labels) or len(texts) != len(labels):
             raise ValueError(
-                f"a row must have completions with a label each, not {PADDING}; row {number} has {texts!r} and labels {labels!r}"
+                f"a row must have completions with a label each, a finite number and not {PADDING}; row {number} has "
+                f"{shortened(texts)} and labels {shortened(labels)}"
             )
         others = {name: lists[name][at] for name in lists if name not in COLUMNS[1:]}
         for text, label in zip(texts, labels, strict=True):
             rows.append({**others, "chosen": text, "rejected": text, "label": float(label), "list": number})
     return {name: [row[name] for row in rows] for name in rows[0]}
+
+
+def _are_grades(labels: Any) -> bool:
+    """Whether they are finite numbers, none of them that of padding."""
+    labels = labels.tolist() if hasattr(labels, "tolist") else labels  # of data sets in the format of torch or NumPy
+    return isinstance(labels, list | tuple) and all(
+        isinstance(each, Real) and math.isfinite(each) and each != PADDING for each in labels
+    )
 
 
 def _lists_of_rows(rows: Any) -> Iterator[dict[str, Any]]:

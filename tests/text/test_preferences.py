@@ -177,10 +177,13 @@ def test_an_evaluation_is_a_mean_over_lists(tokenizer, tmp_path):
         (
             [{**TIES[0], "completions": [], "labels": []}],
             {},
-            "must have completions with a label each, not -100; row 0",
+            "must have completions with a label each, a finite number and not -100; row 0",
         ),
-        ([{**TIES[1], "labels": [1, -100]}], {}, "with a label each, not -100; row 0"),
-        ([{**TIES[0], "labels": [1]}], {}, "with a label each, not -100; row 0"),
+        ([{**TIES[1], "labels": [1, -100]}], {}, "with a label each, a finite number and not -100; row 0"),
+        ([{**TIES[1], "labels": [1, None]}], {}, r"finite number and not -100; row 0 has .* and labels \[1, None\]"),
+        ([{**TIES[1], "labels": [1.0, float("nan")]}], {}, "finite number and not -100; row 0"),
+        ([{**TIES[1], "labels": ["1", "0"]}], {}, "finite number and not -100; row 0"),
+        ([{**TIES[0], "labels": [1]}], {}, "with a label each, a finite number and not -100; row 0"),
     ],
 )
 def test_what_it_refuses(rows, options, message, tokenizer, tmp_path):
