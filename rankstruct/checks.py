@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Mapping
 from numbers import Integral, Real
 from operator import ge, gt, le, lt
 from typing import Any
@@ -68,6 +68,27 @@ def check_numbers(rule: str = "", /, *, optional: Any = False, **values: Any) ->
             raise ArgumentError(
                 f"must be {told}{', or None' * bool(optional)}, got {shortened(value)}", argument=name, value=value
             )
+
+
+def as_numbers(rule: str = "", /, **values: Any) -> list[float]:
+    """The numbers of an argument, a sequence or tensor, each within the bounds of `rule` as in `check_numbers`.
+
+    Raises:
+        TypeError: a single number, text, a mapping or a set, which have no order, or a tensor that requires a gradient.
+        ArgumentError: one of the numbers is wrong.
+
+    >>> as_numbers(">= 0", weights=[1, 0.5])
+    [1.0, 0.5]
+    """
+    ((name, given),) = values.items()
+    numbers = given.tolist() if hasattr(given, "tolist") else given
+    if not isinstance(numbers, Iterable) or isinstance(numbers, str | bytes | Mapping | set | frozenset):
+        raise TypeError(f"{name} must be a sequence of numbers, such as [1, 2], got {shortened(given)}")
+    if getattr(given, "requires_grad", False):
+        raise TypeError(f"{name} must be plain numbers, which are not learned; got a tensor that requires a gradient")
+    numbers = list(numbers)
+    check_numbers(rule, **{f"{name}[{place}]": number for place, number in enumerate(numbers)})
+    return [float(number) for number in numbers]
 
 
 def check_flags(*, optional: Any = False, **values: Any) -> None:

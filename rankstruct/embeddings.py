@@ -283,7 +283,7 @@ class EmbeddingLoss(SimilarityLoss):
 
     def _known(self, reference: MemoryBank | tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
         if isinstance(reference, MemoryBank):
-            return reference.embeddings, reference.labels
+            return self._ready(reference.embeddings), reference.labels
         if not isinstance(reference, tuple | list) or len(reference) != 2:
             raise TypeError(
                 f"reference must be a MemoryBank or a pair of embeddings and their classes; got {type(reference).__name__}"

@@ -30,9 +30,10 @@ def sliced_scores(
 
     Args:
         score: maps a slice of `inputs` to scores `[documents of the slice, ...]`.
-        inputs: a tensor `[documents, ...]`, a mapping of such tensors as tokenizers return them, or a sequence.
+        inputs: a tensor `[documents, ...]`, a mapping of such tensors as tokenizers return them, or a sequence. Tensors that need
+            a gradient get one.
         size: documents per slice, at least 1; all at once if None.
-        parameters: all parameters that need a gradient; those of `score` if None, which must then be a module.
+        parameters: all parameters that need a gradient, beside inputs; those of `score` if None, which must then be a module.
 
     Raises:
         TypeError: several slices, but no parameters.
@@ -51,6 +52,8 @@ def sliced_scores(
     parts = list(slices(inputs, size))
     if len(parts) == 1:
         return score(parts[0])
+    given = list(inputs.values() if isinstance(inputs, Mapping) else [inputs] if isinstance(inputs, Tensor) else inputs)
+    learned = [each for each in given if isinstance(each, Tensor) and each.requires_grad]
     if is_by_list(score):
         raise ValueError(
             f"{type(score).__name__} compares the documents of a list, which slices would separate; use size=None, or call it on "
@@ -62,7 +65,8 @@ def sliced_scores(
         if not isinstance(score, nn.Module):
             raise TypeError("sliced_scores needs parameters= to differentiate, such as model.parameters()")
         parameters = score.parameters()
-    found: Tensor = _Sliced.apply(score, parts, *(each for each in parameters if each.requires_grad))
+    every = dict.fromkeys([*learned, *(each for each in parameters if each.requires_grad)])
+    found: Tensor = _Sliced.apply(score, parts, *every)
     return found
 
 

@@ -1,5 +1,7 @@
 """Losses on embeddings are those of the similarity matrix, one query after another."""
 
+import copy
+
 import pytest
 import torch
 
@@ -121,6 +123,14 @@ def test_a_bank_is_a_reference_that_takes_the_batch_in():
     torch.testing.assert_close(again.embeddings, bank.embeddings)
 
 
+@pytest.mark.parametrize("similarity", ["cosine", "dot"])
+def test_embeddings_of_any_length_may_be_in_a_bank(similarity):
+    loss, bank, classes = rs.EmbeddingLoss(similarity=similarity), rs.MemoryBank(10, 4), torch.tensor([0, 0, 1, 1])
+    old, new = 5 * embeddings(4, 4, dtype=torch.float32), embeddings(4, 4, seed=1, dtype=torch.float32)
+    bank.add(old, classes)
+    torch.testing.assert_close(loss(new, classes, bank), loss(new, classes, (old, classes)))
+
+
 def test_a_bank_smaller_than_a_batch_keeps_its_end():
     bank = rs.MemoryBank(2, 1)
     bank.add(torch.arange(5.0).unsqueeze(1), torch.arange(5))
@@ -137,14 +147,21 @@ def test_a_loaded_bank_holds_what_was_saved():
     assert repr(bank) == "MemoryBank(size=5, dimension=2)"
 
 
+@pytest.mark.parametrize("similarity", ["cosine", "dot"])
 @pytest.mark.parametrize("at_once", [None, 2])
-def test_a_bank_that_was_overwritten_before_backward_is_an_error_and_no_wrong_gradient(at_once):
-    loss, bank = rs.EmbeddingLoss(queries_at_once=at_once), rs.MemoryBank(4, 2)
+def test_a_bank_that_was_overwritten_before_backward_is_no_wrong_gradient(at_once, similarity):
+    loss, bank = rs.EmbeddingLoss(queries_at_once=at_once, similarity=similarity), rs.MemoryBank(4, 2)
     classes = torch.tensor([0, 0, 1])
     for _ in range(2):
         loss(embeddings(3, 2, dtype=torch.float32).requires_grad_(), classes, bank).backward()
-    first = loss(embeddings(3, 2, dtype=torch.float32).requires_grad_(), classes, bank)
+    len(bank)
+    batch, kept = embeddings(3, 2, dtype=torch.float32).requires_grad_(), copy.deepcopy(bank)
+    first = loss(batch, classes, bank)
     loss(embeddings(3, 2, dtype=torch.float32), classes, bank)
+    if similarity == "cosine":  # which copies the embeddings
+        (wanted,) = torch.autograd.grad(loss(batch, classes, kept), batch)
+        torch.testing.assert_close(torch.autograd.grad(first, batch)[0], wanted)
+        return
     with pytest.raises(RuntimeError, match=r"call backward\(\) first|modified by an inplace operation"):
         first.backward()
 

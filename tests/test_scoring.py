@@ -37,6 +37,29 @@ def test_slices_change_nothing(size, documents, kind):
         torch.testing.assert_close(each, other)
 
 
+@pytest.mark.parametrize("size", [1, 3, 100])
+@pytest.mark.parametrize("kind", ["tensor", "mapping", "sequence"])
+def test_inputs_that_need_a_gradient_get_one(size, kind):
+    torch.manual_seed(0)
+    encoder, head = torch.nn.Linear(2, 3).double(), torch.nn.Linear(3, 1).double()
+    features, direction = torch.randn(7, 2, dtype=torch.float64), torch.arange(7.0, dtype=torch.float64)
+
+    def score(part):
+        part = part["x"] if kind == "mapping" else torch.stack(part) if isinstance(part, list) else part
+        return head(part).squeeze(-1)
+
+    def gradients(found):
+        encoder.zero_grad(set_to_none=True)
+        head.zero_grad(set_to_none=True)
+        (found @ direction).backward()
+        return [each.grad for each in (*encoder.parameters(), *head.parameters())]
+
+    encoded = encoder(features)
+    inputs = {"tensor": encoded, "mapping": {"x": encoded}, "sequence": list(encoded)}[kind]
+    found = gradients(rs.sliced_scores(score, inputs, size, head.parameters()))
+    torch.testing.assert_close(found, gradients(head(encoder(features)).squeeze(-1)))
+
+
 def sliced_and_plain():
     """Scores of 9 documents in slices and at once, by two equal models."""
     torch.manual_seed(0)

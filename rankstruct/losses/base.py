@@ -108,6 +108,7 @@ __all__ = [
 ]
 
 _PAIRS = 2**18  # pairs of documents per block: what fits in the caches
+_LOOKED_UP = ("measure", "feature_map")
 _NO_ITEM_WEIGHTS = (
     "this loss does not support item_weights; mask documents with where=, weight lists with weights=, or use another loss, such "
     "as StructuredHingeLoss('DCG@10') or a pairwise, listwise or pointwise one"
@@ -271,13 +272,30 @@ class RankingLoss(_DataclassModule):
         return {each.name: getattr(self, each.name) for each in own}
 
     def with_options(self, **changes: Any) -> Self:
-        """A copy of the loss with these options changed.
+        """A copy of the loss with these options changed; what the loss has learned is copied, if it fits.
 
         >>> import rankstruct as rs
         >>> rs.ListNetLoss("gain").with_options(reduction="sum")
         ListNetLoss(target=gain, reduction=sum)
         """
-        return type(self)(**{**self.options, **changes})
+        changed = type(self)(**{**self.options, **changes})
+        learned = {name: each for name, each in self.named_parameters() if name.partition(".")[0] not in changes}
+        news = dict(changed.named_parameters())
+        if all(name in news and news[name].shape == each.shape for name, each in learned.items()):
+            with torch.no_grad():
+                for name, each in learned.items():
+                    news[name].copy_(each)
+        return changed
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Set an attribute, but not the measure or feature map of a loss that has looked them up."""
+        if name in _LOOKED_UP:
+            known = vars(self).get(name)
+            if not (known is None or isinstance(known, str) or known is value or known == value):
+                raise AttributeError(
+                    f"{name} was looked up when the loss was made: call with_options({name}=...) for another loss"
+                )
+        super().__setattr__(name, value)
 
     def forward(self, scores: Tensor, labels: Tensor, *others: Any, **options: Any) -> Tensor:  # type: ignore[no-redef]
         """The loss: a scalar, or one value per list with reduction `"none"`."""
@@ -413,6 +431,11 @@ class RankingLoss(_DataclassModule):
             if lists.where is not None or offsets is not None or each is not None:
                 scores, labels = torch.where(real, scores, 0.0), torch.where(real, labels, 0.0)
             values = self.per_list(scores, labels, real, *more, **known)
+            if not isinstance(values, Tensor) or values.shape != scores.shape[:-1]:
+                found = tuple(values.shape) if isinstance(values, Tensor) else type(values).__name__
+                raise TypeError(
+                    f"per_list of {type(self).__name__} must return one value per list, {tuple(scores.shape[:-1])}; got {found}"
+                )
         values = values if broken is None else torch.where(broken, torch.nan, values)
         return reduce_lists(values, Lists(labels, real, weights=lists.weights), reduction, dtype)
 

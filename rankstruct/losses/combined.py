@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from rankstruct.argument_names import refuse_groups_of_lists
-from rankstruct.checks import check_choice
+from rankstruct.checks import as_numbers, check_choice
 from rankstruct.lists import Lists
 from rankstruct.losses.assignment import AssignmentHingeLoss
 from rankstruct.losses.base import (
@@ -40,9 +40,9 @@ class CombinedLoss(RankingLoss):
     without them raises TypeError.
 
     Args:
-        losses: loss modules with measures, feature maps and references of their own; their reduction is ignored. A mapping
-            names them; in a sequence, number and measure are the name.
-        weights: one per loss, >= 0; all 1 if None.
+        losses: loss modules with measures, feature maps and references of their own; their reduction is ignored. What they learn
+            is shared with them. A mapping names them; in a sequence, number and measure are the name.
+        weights: one per loss, >= 0, in their order or, of named losses, by name; all 1 if None.
         slack: `"separate"`, the sum of weight times loss; `"shared"`, for each list the maximum of weight times loss.
         reduction: `"mean"`, `"sum"` or `"none"`.
 
@@ -50,7 +50,9 @@ class CombinedLoss(RankingLoss):
         slacks: after each call, the mean loss of every component by name, unweighted and detached; `RankingModule` logs them.
 
     Raises:
-        ValueError: no losses, a wrong number of weights or a negative one, or an unknown `slack`.
+        TypeError: `losses` is one loss, or has something that is none.
+        ValueError: no losses, a wrong number of weights or a negative one, or an unknown `slack`; (on call) a component that does
+            not have one value per list.
 
     Source: Chakrabarti, Khanna, Sawant, Bhattacharyya, "Structured Learning for Non-Smooth Ranking Losses", KDD 2008,
     section 3.5.
@@ -69,26 +71,33 @@ class CombinedLoss(RankingLoss):
     def __init__(
         self,
         losses: Sequence[torch.nn.Module] | Mapping[str, torch.nn.Module],
-        weights: Sequence[float] | None = None,
+        weights: Sequence[float] | Mapping[str, float] | None = None,
         *,
         slack: str = "separate",
         reduction: Reduction = "mean",
     ) -> None:
-        if isinstance(losses, Mapping):
-            names, parts = list(losses), list(losses.values())
-        else:
+        if isinstance(losses, Mapping | torch.nn.ModuleDict):
+            names, parts = list(losses.keys()), list(losses.values())
+        elif isinstance(losses, Sequence | torch.nn.ModuleList) and not isinstance(losses, str):
             parts = list(losses)
             names = [f"{number}-{_short_name(part)}" for number, part in enumerate(parts)]
+        else:
+            raise TypeError(f"losses must be a list or mapping of losses, such as [loss, other]; got {losses!r}")
         if not parts:
             raise ValueError("pass at least one loss to combine")
-        factors = [1.0] * len(parts) if weights is None else [float(weight) for weight in weights]
-        if len(factors) != len(parts) or not all(weight >= 0 for weight in factors):
-            raise ValueError(f"weights must be {len(parts)} numbers >= 0, one per loss; got {factors}")
+        if isinstance(weights, Mapping):
+            if {*weights} != {*names}:
+                raise ValueError(f"weights must have a weight for each of {', '.join(names)}; got {weights}")
+            weights = [weights[name] for name in names]
+        factors = [1.0] * len(parts) if weights is None else as_numbers(">= 0", weights=weights)
+        if len(factors) != len(parts):
+            raise ValueError(f"weights must be {len(parts)} numbers, one per loss; got {factors}")
         check_choice("slack", slack, ("separate", "shared"))
-        parts = [copy.deepcopy(part) for part in parts]
         for part in parts:
             if not hasattr(part, "reduction"):
-                raise ValueError(f"{type(part).__name__} has no reduction, so it is not a ranking loss")
+                raise TypeError(f"{type(part).__name__} has no reduction, so it is not a ranking loss")
+        parts = list(map(_sharing, parts))
+        for part in parts:
             part.reduction = "none"  # type: ignore[assignment]
         super().__init__(reduction=reduction)
         self.losses, self.names = torch.nn.ModuleList(parts), names
@@ -149,10 +158,15 @@ class CombinedLoss(RankingLoss):
                 lists = lists._replace(where=given["where"])
             if not self.takes_groups:
                 refuse_groups_of_lists(lists.diversity_groups, scores.shape[:-1])
-        parts = []
+        parts, shape = [], lists.shape()
         for loss in self.losses:
             own = {name: each for name, each in chosen.items() if takes[name](loss)}
             parts.append(loss(scores, lists.labels, **given, **own))
+            if parts[-1].shape != shape:
+                raise ValueError(
+                    f"{type(loss).__name__} with reduction 'none' must have one value per list, {tuple(shape)}; got "
+                    f"{tuple(parts[-1].shape)}"
+                )
         self.slacks = {
             name: reduce_lists(part.detach(), lists, "mean") for name, part in zip(self.names, parts, strict=True)
         }
@@ -163,6 +177,17 @@ class CombinedLoss(RankingLoss):
     def extra_repr(self) -> str:
         """Weights, slack and reduction."""
         return self._shown({name: value for name, value in self.options.items() if name != "losses"})
+
+
+def _sharing(loss: torch.nn.Module) -> torch.nn.Module:
+    """A copy with options of its own, which learns the same parameters."""
+    copied = copy.copy(loss)
+    copied._parameters = dict(loss._parameters)
+    copied._buffers = {
+        name: each if each is None or each.requires_grad else each.clone() for name, each in loss._buffers.items()
+    }
+    copied._modules = {name: None if each is None else _sharing(each) for name, each in loss._modules.items()}
+    return copied
 
 
 def _short_name(loss: torch.nn.Module) -> str:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from rankstruct.checks import as_numbers
 from rankstruct.kernels.dispatch import Prepared
 from rankstruct.lists import Lists, is_eager, is_plain
 from rankstruct.losses.checks import check_values
@@ -34,7 +34,7 @@ class GradedLoss(HingeLoss):
         feature_map: how a ranking scores; the measure's own default if None.
         reference: as in `StructuredHingeLoss`.
         grades: the thresholds. If None, all whole numbers from 1 to the highest label of the batch.
-        grade_weights: one per threshold, >= 0; all 1 if None.
+        grade_weights: one per threshold, >= 0, in their order or as a mapping `{threshold: weight}`; all 1 if None.
         reduction: `"mean"`, `"sum"` or `"none"`.
 
     Raises:
@@ -50,22 +50,28 @@ class GradedLoss(HingeLoss):
     measure: str | Measure = "AUC"
     _: KW_ONLY
     grades: Sequence[float] | None = None
-    grade_weights: Sequence[float] | None = None
+    grade_weights: Sequence[float] | Mapping[float, float] | None = None
 
     def setup(self) -> None:
         """Find the oracle, and check the thresholds and their weights."""
-        if self.grade_weights is not None:
-            self.grade_weights, thresholds = list(self.grade_weights), self.grades
-            right = thresholds is None or len(self.grade_weights) == len(thresholds)
-            if not right or not all(weight >= 0 for weight in self.grade_weights):
-                count = "" if thresholds is None else f"{len(thresholds)} "
-                raise ValueError(
-                    f"grade_weights must be {count}numbers >= 0, one per threshold; got {self.grade_weights}"
-                )
+        weights = self.grade_weights
+        if self.grades is None and isinstance(weights, Mapping):
+            self.grades = list(weights)
         if self.grades is not None:
-            self.grades = list(self.grades)
-            if any(math.isnan(grade) for grade in self.grades):
-                raise ValueError(f"grades must be numbers, got {self.grades}")
+            self.grades = as_numbers(grades=self.grades)
+        if isinstance(weights, Mapping):
+            assert self.grades is not None
+            if {*weights} != {*self.grades}:
+                raise ValueError(
+                    f"grade_weights must have a weight for each of the grades {self.grades}, got {weights}"
+                )
+            weights = [weights[grade] for grade in self.grades]
+        if weights is not None:
+            self.grade_weights = as_numbers(">= 0", grade_weights=weights)
+            if self.grades is not None and len(self.grade_weights) != len(self.grades):
+                raise ValueError(
+                    f"grade_weights must be {len(self.grades)} numbers, one per threshold; got {self.grade_weights}"
+                )
         super().setup()
         if self.resolved.measure.min_relevant is not None:
             raise ValueError(f"the thresholds replace min_relevant; remove it from {self.resolved.measure.name}")

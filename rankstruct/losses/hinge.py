@@ -11,6 +11,7 @@ from dataclasses import KW_ONLY, replace
 from typing import Any, cast
 
 from torch import Tensor
+from typing_extensions import Self
 
 from rankstruct.constraints import Constraints
 from rankstruct.constraints.pages import Packed, PageRules
@@ -65,6 +66,7 @@ class HingeLoss(RankingLoss):
 
     def setup(self) -> None:
         """Resolve measure, feature map and reference, and look up the oracle."""
+        self._by_default = {name: None for name in ("feature_map", "reference") if getattr(self, name) is None}
         self.resolved = resolve(self.measure, self.feature_map)
         self.measure, self.feature_map = self.resolved.measure, self.resolved.feature_map
         self.reference = cast(Reference, self.resolved.reference(self.reference))
@@ -88,6 +90,10 @@ class HingeLoss(RankingLoss):
     def takes_item_weights(self) -> bool:  # type: ignore[override]
         """Whether documents may have weights, because the measure has a value with them and the oracle is exact."""
         return self.resolved.takes_item_weights
+
+    def with_options(self, **changes: Any) -> Self:
+        """As in `RankingLoss`; the defaults of another measure are its own."""
+        return super().with_options(**(self._by_default | changes if "measure" in changes else changes))
 
     def refuse_item_weights(self) -> None:
         """Raise the TypeError that says why, and which measure is nearest."""

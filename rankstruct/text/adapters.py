@@ -242,7 +242,8 @@ class TrainerLoss(nn.Module):
         loss: a ranking loss; the softmax loss if None.
 
     Raises:
-        ValueError: (on call) the model does not have one output per document, or there are no labels.
+        ValueError: a loss with a value for each list, or with parameters to learn, which `Trainer` would not train; (on call) the
+            model does not have one output per document, or there are no labels.
 
     >>> import rankstruct as rs
     >>> loss = TrainerLoss(rs.StructuredHingeLoss("AP"))
@@ -253,7 +254,7 @@ class TrainerLoss(nn.Module):
 
     def __init__(self, loss: RankingLoss | None = None) -> None:
         super().__init__()
-        self.loss = loss_of_lists(loss)
+        self.loss = loss_of_lists(loss, fixed=True)
 
     def forward(self, outputs: Any, labels: Tensor | None, num_items_in_batch: Any = None) -> Tensor:
         """Compute the loss of `outputs` with `logits` `[pairs, 1]`, or of the logits; labels as from `ListCollator`.

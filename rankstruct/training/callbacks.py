@@ -14,6 +14,7 @@ import warnings
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from functools import partial
+from inspect import signature
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -90,13 +91,22 @@ class AverageWeights(WeightAveraging or pl.Callback):  # type: ignore[misc]
             super().on_load_checkpoint(trainer, *args)
 
 
+#: Entries of the outputs of a step that `RankingMetric.update` takes, or refuses with what to pass instead.
+_COLUMNS = {*signature(RankingMetric.update).parameters} - {"self", "scores", "labels"} | {
+    "mask",
+    "lengths",
+    "indexes",
+    "query_ids",
+}
+
+
 class RankingMeasures(pl.Callback):
     """Log means of measures over lists for any LightningModule, as `RankingModule` does: `val/nDCG@10`, `test/nDCG@10` and so on.
 
-    `validation_step` and `test_step` return a dictionary with `scores` and `labels` and, as in `RankingMetric.update`, `where`,
-    `offsets`, `qid` or `group`; other entries are ignored. All documents of a list must be in one batch. With several
-    processes, means are over the lists of all; Lightning's own sampler repeats lists if the processes would have unequal numbers.
-    With several loaders, names end in `/dataloader_0` and so on.
+    `validation_step` and `test_step` return a dictionary with `scores` and `labels` and the other arguments of
+    `RankingMetric.update`, such as `where`, `offsets` or `judged`; others are ignored, but for `mask`, an error. All documents of
+    a list must be in one batch. With several processes, means are over the lists of all; Lightning's own sampler repeats lists if
+    the processes would have unequal numbers. With several loaders, names end in `/dataloader_0` and so on.
 
     Args:
         measures: names or objects.
@@ -130,7 +140,7 @@ class RankingMeasures(pl.Callback):
             step = "test_step" if trainer.testing else "validation_step"
             given = sorted(outputs) if isinstance(outputs, Mapping) else type(outputs).__name__
             raise ValueError(f"{step} must return a dictionary with scores and labels for RankingMeasures; got {given}")
-        columns = {name: outputs[name] for name in ("where", "offsets", "qid", "group") if name in outputs}
+        columns = {name: each for name, each in outputs.items() if name in _COLUMNS}
         self._metrics[dataloader_idx].update(outputs["scores"], outputs["labels"], **columns)
 
     def _end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:

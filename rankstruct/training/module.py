@@ -22,6 +22,7 @@ from rankstruct.data.errors import naming_lists
 from rankstruct.losses import StructuredHingeLoss, rules_of, takes_columns, takes_groups
 from rankstruct.losses.gains import differs
 from rankstruct.measures import DiscountedGain, nDCG
+from rankstruct.measures.base import parse_measures
 from rankstruct.messages import did_you_mean
 from rankstruct.metric import RankingMetric
 from rankstruct.models.saving import describe_scorer, described_calibration
@@ -63,7 +64,7 @@ class RankingModule(pl.LightningModule):
         loss: called as `loss(scores, labels, where=where)`, with `diversity_groups=` if it needs them, and `columns=`
             if it has rules; returns a mean over lists.
             SVMmap's loss if None.
-        measures: measures for validation and test; the first controls training.
+        measures: one or several measures for validation and test; the first controls training.
         regularization: lambda of the objective, applied to all weights of the scorer. KDD 2008's C is 1 / lambda.
         optimizer: maps parameters to an optimizer; AdamW with learning rate 0.01 and no weight decay if None.
         schedule: `"constant"` keeps the optimizer's learning rate; `"online"` is eta_t = 1 / (lambda (t + t0)) at step t, for SGD
@@ -97,7 +98,10 @@ class RankingModule(pl.LightningModule):
     ) -> None:
         super().__init__()
         check_numbers(">= 0", regularization=regularization)
-        if not measures:
+        if not isinstance(loss, nn.Module | None):
+            raise TypeError(f"loss must be a module, such as rs.StructuredHingeLoss('AP'); got {loss!r}")
+        parsed = parse_measures(measures)
+        if not parsed:
             raise ValueError("measures must not be empty: the first one controls training")
         for name, value, known in (
             ("schedule", schedule, ("constant", "online")),
@@ -120,8 +124,7 @@ class RankingModule(pl.LightningModule):
             self.anchor.extend(nn.Parameter(w.detach().clone(), requires_grad=False) for w in scorer.parameters())
         self._reference: list[nn.Module] = []  # in a list, so that it is not registered as a submodule
         self._optimizer = _adamw if optimizer is None else optimizer
-        self.validation_metric = RankingMetric(list(measures))
-        self.test_metric = RankingMetric(list(measures))
+        self.validation_metric, self.test_metric = RankingMetric(parsed), RankingMetric(parsed)
         #: By stage and measure, the number of lists it was not defined for in the last evaluation.
         self.empty_lists: dict[str, dict[str, int]] = {}
         self.stuck: dict[str, bool] = {}  # by stage, whether the scores of every list tied

@@ -842,6 +842,21 @@ def test_its_options_make_it_again(its):
 
 
 @every_loss
+def test_what_it_looks_up_or_learns_stays_that_of_the_loss(its):
+    loss = its.make()
+    for name in ("measure", "feature_map"):
+        if isinstance(getattr(loss, name, None), rs.Measure | rs.FeatureMap):
+            setattr(loss, name, getattr(loss, name))
+            with pytest.raises(AttributeError, match=rf"call with_options\({name}=\.\.\.\)"):
+                setattr(loss, name, "P@7")
+    with torch.no_grad():
+        for parameter in loss.parameters():
+            parameter.add_(0.5)
+    for copied, parameter in zip(loss.with_options(reduction="sum").parameters(), loss.parameters(), strict=True):
+        assert torch.equal(copied, parameter)
+
+
+@every_loss
 def test_types_and_shapes_are_checked(its):
     scores, labels, where = draw()
     loss = its.make()

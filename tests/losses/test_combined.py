@@ -61,17 +61,56 @@ def test_reference_scores_reach_the_bounds_that_take_them():
     torch.testing.assert_close(loss(scores, labels, where=where, reference_scores=chosen), expected)
 
 
+def test_weights_by_name_are_those_of_the_losses():
+    scores, labels = torch.tensor([[0.5, 2.0, 1.0, -1.0]]), torch.tensor([[2, 0, 1, 0]])
+    parts = {"list": rs.ListNetLoss(), "pairs": rs.RankNetLoss()}
+    expected = rs.CombinedLoss(list(parts.values()), [0.5, 2.0])(scores, labels)
+    for losses in (parts, torch.nn.ModuleDict(parts)):
+        torch.testing.assert_close(rs.CombinedLoss(losses, {"pairs": 2.0, "list": 0.5})(scores, labels), expected)
+
+
+def test_components_learn_the_parameters_of_the_losses_given():
+    scores, labels = torch.tensor([[0.0, 1.0, 2.0]]), torch.tensor([[0, 1, 2]])
+    ordinal, smooth = rs.OrdinalLoss(3), rs.SmoothLoss("nDCG", sigma=torch.nn.Parameter(torch.tensor(1.0)))
+    fixed = rs.SmoothLoss("nDCG", sigma=1.0)
+    combined = rs.CombinedLoss([ordinal, rs.CombinedLoss([smooth, fixed])])
+    combined(scores, labels).backward()
+    assert ordinal.first.grad.abs().sum() > 0
+    assert smooth.sigma.grad != 0
+    assert {*combined.parameters()} == {*ordinal.parameters(), *smooth.parameters()}
+    assert ordinal.reduction == smooth.reduction == "mean"
+    combined.losses[1].losses[1].sigma.fill_(0.5)  # an option
+    assert fixed.sigma == 1
+
+
+def test_a_component_without_a_value_for_each_list_is_refused():
+    combined = rs.CombinedLoss([rs.ListNetLoss(), torch.nn.MSELoss()])
+    with pytest.raises(TypeError, match="unexpected keyword argument 'where'"):
+        combined(torch.zeros(2, 3), torch.ones(2, 3), where=torch.ones(2, 3, dtype=torch.bool))
+    with pytest.raises(
+        ValueError, match=r"MSELoss with reduction 'none' must have one value per list, \(2,\); got \(2, 3\)"
+    ):
+        combined(torch.zeros(2, 3), torch.ones(2, 3))
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (([],), "at least one loss"),
-        (([rs.StructuredHingeLoss("AP")], [1.0, 2.0]), "weights must be 1 numbers >= 0"),
-        (([rs.StructuredHingeLoss("AP")], [-1.0]), "weights must be 1 numbers >= 0"),
+        (([rs.StructuredHingeLoss("AP")], [1.0, 2.0]), "weights must be 1 numbers"),
+        (([rs.StructuredHingeLoss("AP")], [-1.0]), r"weights\[0\] must be a finite number of at least 0"),
+        (([rs.StructuredHingeLoss("AP")], {"AP": 1.0}), "weights must have a weight for each of 0-AP"),
+        (([rs.StructuredHingeLoss("AP")], torch.nn.Parameter(torch.ones(1))), "plain numbers, which are not learned"),
         (([torch.nn.Linear(1, 1)],), "Linear has no reduction"),
+        (
+            (rs.StructuredHingeLoss("AP"), rs.ListNetLoss()),
+            r"losses must be a list or mapping of losses, such as \[loss",
+        ),
+        (("AP",), "losses must be a list or mapping of losses"),
     ],
 )
 def test_combinations_that_are_refused(arguments, message):
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises((TypeError, ValueError), match=message):
         rs.CombinedLoss(*arguments)
     with pytest.raises(ValueError, match="slack must be"):
         rs.CombinedLoss([rs.StructuredHingeLoss("AP")], slack="both")

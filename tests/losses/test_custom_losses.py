@@ -62,6 +62,17 @@ def test_an_own_forward_runs_once_under_autocast():
     assert found == loss(SCORES, LABELS) == 2 * rs.RankNetLoss()(SCORES, LABELS)
 
 
+@pytest.mark.parametrize("value", [lambda x: x.sum(), lambda x: x, lambda x: x.sum(-1, keepdim=True), lambda x: 1.0])
+def test_per_list_returns_one_value_per_list(value):
+    class Own(rs.RankingLoss):
+        def per_list(self, scores, labels, where):
+            return value(scores * labels)
+
+    for reduction in ("mean", "none"):
+        with pytest.raises(TypeError, match=r"per_list of Own must return one value per list, \(3,\); got"):
+            Own(reduction=reduction)(torch.ones(3, 4), torch.ones(3, 4))
+
+
 def test_options_beside_an_own_constructor_are_refused():
     with pytest.raises(TypeError, match=r"More adds options .* takes loss, sigma, samples; define __init__ too"):
 

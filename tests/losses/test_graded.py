@@ -79,6 +79,13 @@ def test_a_pair_that_leads_by_enough_costs_exactly_nothing():
     assert torch.equal(scores.grad, torch.zeros(1, 5))
 
 
+@pytest.mark.parametrize("grades", [[1, 2], [2, 1], None])
+def test_weights_by_grade_are_those_in_order(grades):
+    scores, labels = torch.tensor([0.5, 2.0, 1.0, -1.0]), torch.tensor([2, 0, 1, 0])
+    expected = rs.GradedLoss("AUC", grades=[1, 2], grade_weights=[1.0, 5.0])(scores, labels)
+    assert rs.GradedLoss("AUC", grades=grades, grade_weights={2: 5.0, 1: 1.0})(scores, labels) == expected
+
+
 @pytest.mark.parametrize("measure", ["AUC", "AP"])
 def test_what_is_wrong_is_named(measure):
     labels = torch.tensor([[2, 1, 0]])
@@ -86,8 +93,15 @@ def test_what_is_wrong_is_named(measure):
         rs.GradedLoss(measure)(torch.tensor([[0.0, torch.inf, 0.0]]), labels)
     with pytest.raises(ValueError, match="reference 'ideal' does not depend on scores"):
         rs.GradedLoss(measure)(torch.zeros(1, 3), labels, reference_scores=torch.zeros(1, 3))
-    with pytest.raises(ValueError, match=r"grades must be numbers, got \[1.0, nan\]"):
+    with pytest.raises(ValueError, match=r"grades\[1\] must be a finite number, got nan"):
         rs.GradedLoss(measure, grades=[1.0, torch.nan])
+    for wrong in (4, {1: 1.0, 2: 5.0}, "12"):
+        with pytest.raises(TypeError, match=r"grades must be a sequence of numbers, such as \[1, 2\]"):
+            rs.GradedLoss(measure, grades=wrong)
+    with pytest.raises(ValueError, match=r"a weight for each of the grades \[1.0, 2.0\]"):
+        rs.GradedLoss(measure, grades=[1, 2], grade_weights={1: 1.0})
+    with pytest.raises(ValueError, match=r"grade_weights must be 2 numbers"):
+        rs.GradedLoss(measure, grades=[1, 2], grade_weights=[1.0])
     with pytest.raises(ValueError, match="that of document"):
         rs.GradedLoss(measure, grades=[1.0])(torch.zeros(1, 3), torch.tensor([[2.0, -1.0, 0.0]]))
     far, signed = torch.tensor([[1.5e308, -1.5e308, 0.0]], dtype=torch.float64), torch.tensor([[0, -1, -2]])

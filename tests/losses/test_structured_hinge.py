@@ -455,3 +455,10 @@ def test_the_advised_losses_reach_all_relevant_documents_of_a_long_list(measure,
     rs.StructuredHingeLoss(measure, **options)(scores, labels).backward()
     pulled = float((scores.grad[:, :100] < 0).double().mean())
     assert pulled > 0.95 if reaches_all else pulled < 0.6
+
+
+def test_another_measure_has_its_own_defaults():
+    loss = rs.StructuredHingeLoss("nDCG@10", reduction="sum").with_options(measure="AP")
+    assert repr(loss) == repr(rs.StructuredHingeLoss("AP", reduction="sum"))
+    ramp = rs.StructuredHingeLoss("nDCG@10", reference="predicted").with_options(measure="AP")
+    assert repr(ramp) == repr(rs.StructuredHingeLoss("AP", reference="predicted"))

@@ -178,6 +178,8 @@ def test_what_a_collator_refuses(encoder):
         rs.text.TrainerLoss()(torch.zeros(3, 2), torch.zeros(1, 3))
     with pytest.raises(ValueError, match="a batch must have labels, as from ListCollator"):
         rs.text.TrainerLoss()(torch.zeros(3, 1), None)
+    with pytest.raises(ValueError, match=r"the trainer would not train the parameters of the loss, first, steps"):
+        rs.text.TrainerLoss(rs.OrdinalLoss(3))
     for wrong, told in (
         ({"query": None}, "query and docs must be text; example 0 has None"),
         ({"docs": ["b", None]}, "query and docs must be text; example 0 has None"),

@@ -86,6 +86,36 @@ def test_each_loader_has_its_own(tmp_path):
     assert {name: value for each in validated for name, value in each.items()} == pytest.approx(wanted, abs=1e-6)
 
 
+class Returns(Module):
+    def __init__(self, **outputs):
+        super().__init__()
+        self.outputs = outputs
+
+    def validation_step(self, batch, index):
+        return {"scores": SCORES[batch], "labels": LABELS[batch].clamp(max=1)} | {
+            name: each[batch] for name, each in self.outputs.items()
+        }
+
+
+@pytest.mark.filterwarnings("ignore:The .* does not have many workers")
+def test_a_step_may_return_what_a_metric_takes():
+    given = {
+        "judged": torch.tensor([[True, True, False]] * 5),
+        "item_weights": torch.tensor([[0.0, 1.0, 2.0]] * 5),
+        "diversity_groups": torch.tensor([[0, 1, 1]] * 5),
+        "where": WHERE,
+    }
+    measures = {"judged": "Bpref", "item_weights": "P@1", "diversity_groups": "diverse_nDCG@2", "where": "P@3"}
+    for name, each in given.items():
+        callback = RankingMeasures(measures[name])
+        run = pl.Trainer(**QUIET, callbacks=[callback], logger=False)
+        (found,) = run.validate(Returns(**{name: each}), lists(), verbose=False)
+        wanted = rs.evaluate(SCORES, LABELS.clamp(max=1), measures[name], **{name: each})
+        assert found == pytest.approx({f"val/{n}": value.mean().item() for n, value in wanted.items()}, abs=1e-6)
+    with pytest.raises(TypeError, match="there is no mask=; pass where="):
+        pl.Trainer(**QUIET, callbacks=[RankingMeasures("AP")], logger=False).validate(Returns(mask=WHERE), lists())
+
+
 @pytest.mark.parametrize(("form", "given"), [("scores", "Tensor"), ("labels", r"\['labels'\]")])
 @pytest.mark.filterwarnings("ignore:The .* does not have many workers")
 def test_what_a_step_must_return(form, given, tmp_path):

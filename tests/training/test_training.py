@@ -636,3 +636,11 @@ def test_a_run_that_learned_nothing_says_so(tmp_path, capsys):
     events = EventAccumulator(str(run_in(tmp_path)), {"tensors": 0})
     events.Reload()
     assert any("status" in tag for tag in events.Tags()["tensors"])
+
+
+def test_a_module_takes_one_measure_and_no_name_of_a_loss():
+    for measures in ("nDCG@10", ["nDCG@10"], iter(["nDCG@10"])):
+        module = rs.training.RankingModule(rs.LinearScorer(2), measures=measures)
+        assert [each.name for each in module.test_metric.measures] == ["nDCG@10"]
+    with pytest.raises(TypeError, match=r"loss must be a module, such as rs\.StructuredHingeLoss\('AP'\); got 'AP'"):
+        rs.training.RankingModule(rs.LinearScorer(2), "AP")
