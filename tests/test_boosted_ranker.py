@@ -234,7 +234,9 @@ def test_noise_is_that_of_the_seed_and_can_be_left_out(library):
 @pytest.mark.parametrize(
     ("name", "way_out"),
     [
-        ("max_depth", r"options=\{'max_depth': ...\}"),
+        ("max_depth", r"options=, such as options=\{'max_depth': 4\}, and the arguments are measure, "),
+        ("C", "options=, .*, and the arguments are measure, "),
+        ("label_gain", "gains are those of the measure"),
         ("early_stopping_rounds", "use patience="),
         ("objective", "loss= is the training objective"),
         ("eval_metric", "measure= selects the number of trees"),
@@ -273,6 +275,17 @@ def test_options_of_the_library(library):
             "loss must be one of 'QueryRMSE', 'YetiRank', 'QuerySoftMax' with library='catboost'",
         ),
         ({"options": {"num_leaves": 3}}, "options must not have 'num_leaves'; pass num_leaves= to BoostedRanker"),
+        ({"options": ["max_depth"]}, r"options must be a dictionary, such as .*, got \['max_depth'\]"),
+        ({"options": {1: 2}}, "options must be a dictionary"),
+        (
+            {"options": {"label_gain": [0, 1]}},
+            r"'label_gain', which LightGBM does not use .*; gains are .*loss=LambdaLoss\(",
+        ),
+        ({"options": {"boosting": "rf"}}, "options={'boosting': 'rf'} is not possible; it must be one of 'gbdt', "),
+        (
+            {"options": {"max_dept": 1}},
+            r"options has 'max_dept', which LightGBM does not use; did you mean max_depth\?",
+        ),
         ({"options": {"eta": 0.3}}, "options must not have 'eta'; pass learning_rate= to BoostedRanker"),
         (
             {"options": {"shrinkage_rate": 0.3}},
@@ -326,6 +339,75 @@ def test_no_alias_of_an_argument_is_an_option_of_lightgbm():
     for name in set().union(*map(aliases.get, (*names, "num_threads", "seed", "objective", "metric"))):
         with pytest.raises(ValueError, match=f"options must not have '{name}'; pass "):
             rs.BoostedRanker(options={name: 1}).fit(*make())
+
+
+def test_all_options_of_lightgbms_objectives_are_refused():
+    """As LightGBM's documentation lists them, with their aliases."""
+    aliases = pytest.importorskip("lightgbm").basic._ConfigAliases
+    names = (
+        "label_gain",
+        "lambdarank_truncation_level",
+        "lambdarank_norm",
+        "sigmoid",
+        "is_unbalance",
+        "scale_pos_weight",
+    )
+    more = "pos_bagging_fraction", "neg_bagging_fraction", "num_class", "objective_seed", "alpha", "boost_from_average"
+    for name in set().union(*map(aliases.get, (*names, *more, "lambdarank_position_bias_regularization"))):
+        with pytest.raises(ValueError, match=f"options must not have '{name}', which LightGBM does not use"):
+            rs.BoostedRanker(options={name: 1}).fit(*make())
+
+
+def test_lightgbm_without_a_list_of_parameters_takes_any(monkeypatch):
+    monkeypatch.delattr(pytest.importorskip("lightgbm").basic._ConfigAliases, "_get_all_param_aliases")
+    rs.BoostedRanker(**QUICK, options={"max_dept": 1}).fit(*make())
+
+
+@pytest.mark.needs("xgboost")
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"max_dept": 1}, r"options has 'max_dept', which XGBoost does not use; did you mean max_depth\?"),
+        (
+            {"lambdarank_pair_method": "topk"},
+            "'lambdarank_pair_method', which XGBoost does not use .*; weights of pairs",
+        ),
+        ({"rate_drop": 0.1}, "options has 'rate_drop', which XGBoost does not use"),  # only of dart
+        (
+            {"booster": "gblinear"},
+            "options={'booster': 'gblinear'} is not possible; it must be one of 'gbtree', 'dart'",
+        ),
+    ],
+)
+def test_what_xgboost_would_ignore_is_refused(options, message):
+    xgboost = pytest.importorskip("xgboost")
+    before = xgboost.get_config()
+    with pytest.raises(ValueError, match=message):
+        rs.BoostedRanker(library="xgboost", options=options).fit(*make())
+    assert xgboost.get_config() == before
+    dart = {"booster": "dart", "rate_drop": 0.5, "alpha": 0.1, "monotone_constraints": "(1,0,0,0)"}
+    assert rs.BoostedRanker(library="xgboost", **QUICK, options=dart).fit(*make()).score(*make()) > 0.5
+
+
+def test_dart_is_not_stopped_early(library):
+    """It scales earlier trees, so the first ones of the last model are not the model that was best."""
+    given = {"boosting_type": "dart"} if library == "lightgbm" else {"booster": "dart", "rate_drop": 0.5}
+    ranker, (X, y, qid) = rs.BoostedRanker(library=library, options=given, **QUICK), make()
+    message = "'dart'} changes earlier trees.*: omit X_valid.*choose n_estimators"
+    for more, valid in (({}, held_out()), ({"validation_share": 0.2}, {})):
+        with pytest.raises(ValueError, match=message):
+            clone(ranker).set_params(**more).fit(X, y, qid, **valid)
+    with pytest.raises(ValueError, match=message):  # from clicks, lists are held out
+        clone(ranker).fit(X, y, qid, position=np.tile(np.arange(1, 11), len(y))[: len(y)], propensity=np.ones(10))
+    assert ranker.fit(X, y, qid).score(X, y, qid) > 0.5
+
+
+@pytest.mark.needs("catboost")
+@pytest.mark.parametrize("loss", [None, "YetiRank", "QueryRMSE", "QuerySoftMax"])
+def test_losses_of_catboost_need_no_measure(loss):
+    X, y, qid = make()
+    ranker = rs.BoostedRanker(library="catboost", loss=loss, n_estimators=5, n_jobs=1).fit(X, y, qid)
+    assert (ranker.measure_, ranker.score(X, y, qid) > 0.5) == ("nDCG@10" if y.max() > 1 else "AP", True)
 
 
 def test_names_of_catboost_replace_arguments():

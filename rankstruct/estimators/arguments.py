@@ -112,7 +112,8 @@ def explaining(other_names: Mapping[str, str]) -> Callable[[_Called], _Called]:
     """A decorator of methods: `messages.explaining`, with the names that rankers have for options of other libraries.
 
     Args:
-        other_names: what to say of arguments of other libraries; under "", of all others that have no other name here either.
+        other_names: what to say of arguments of other libraries; under "", of all others that have no other name here either,
+            with `{0}` for their name and `{1}` for a list of the arguments.
 
     >>> class Example:
     ...     @explaining({"groups": "pass qid="})
@@ -125,7 +126,7 @@ def explaining(other_names: Mapping[str, str]) -> Callable[[_Called], _Called]:
 
     def message(argument: str, known: Mapping[str, Parameter]) -> str:
         arguments = [name for name in known if name != "self"]
-        usual = other_names.get("", f"the arguments are {', '.join(arguments)}").format(argument)
+        usual = other_names.get("", "{1}").format(argument, f"the arguments are {', '.join(arguments)}")
         return f"there is no {argument}=; {other_names.get(argument) or _renamed(argument, known) or usual}"
 
     def decorate(function: _Called) -> _Called:

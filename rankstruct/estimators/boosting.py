@@ -48,6 +48,12 @@ from rankstruct.estimators.arguments import own_name
 from rankstruct.estimators.base import Ranker, as_seed, check_groups_of, named_loss, usual_measure
 from rankstruct.estimators.boosting_on_dask import DaskLists, Seeded, grow_lightgbm, grow_xgboost, whole_lists
 from rankstruct.estimators.early_stopping import EarlyStoppingRanker
+from rankstruct.estimators.library_options import (
+    check_is_dictionary,
+    check_library_options,
+    refused_arguments,
+    rescales_trees,
+)
 from rankstruct.estimators.linear import LinearRanker
 from rankstruct.estimators.training_data import TrainingData, check_item_weights, dense, fit_to, whole
 from rankstruct.ids import numbered_ids
@@ -63,7 +69,7 @@ from rankstruct.losses import (
     takes_columns,
     takes_groups,
 )
-from rankstruct.measures import Measure, evaluate, parse_measure
+from rankstruct.measures import Diverse, Measure, evaluate, parse_measure
 from rankstruct.messages import import_extra, needs_groups
 from rankstruct.models import SumScorer, TreeScorer
 from rankstruct.models.scorers import with_preparation
@@ -404,7 +410,9 @@ class BoostedRanker(EarlyStoppingRanker):
         colsample_bytree: the fraction of features sampled for each tree.
         options: further parameters of the library, by its names; not those that are arguments here, except with CatBoost, where
             they replace all but `n_estimators`. `"categorical_feature"` lists the columns of prepared features that LightGBM
-            should take as categories, integers from 0.
+            should take as categories, integers from 0. Names that the library does not know are refused, and so are options of
+            its own objectives, which have no effect with `loss`; and `"dart"`, where validation lists select the number of
+            trees: it changes earlier trees with each new one.
         patience: trees without improvement of the measure on validation lists before training stops; None is 50. An error without
             such lists.
         seeds: number of models whose scores are averaged, with seeds from `random_state` on.
@@ -450,7 +458,8 @@ class BoostedRanker(EarlyStoppingRanker):
     takes_missing = True
     trains_under_rules = True
     other_options: ClassVar = {
-        "": "pass parameters of the library as options={{{0!r}: ...}}",
+        **refused_arguments(),
+        "": "parameters of the library that trains go into options=, such as options={{'max_depth': 4}}, and {1}",
         **dict.fromkeys(("objective", "metric", "eval_metric", "eval_at"), _CHOSEN),
         **dict.fromkeys(("early_stopping_rounds", "early_stopping_round"), "use patience="),
     }
@@ -485,6 +494,7 @@ class BoostedRanker(EarlyStoppingRanker):
         return super()._takes_sparse() and (not _is_ranker(self.start) or get_tags(self.start).input_tags.sparse)
 
     def _fit(self, train: Any, valid: Any) -> None:
+        self._check_early_stopping(valid is not None or self._share() > 0)
         if isinstance(train, DaskLists) or isinstance(valid, DaskLists):
             if not (isinstance(train, DaskLists) and isinstance(valid, DaskLists | None)):
                 raise ValueError("X and X_valid must both be Dask collections, or both in memory")
@@ -616,6 +626,7 @@ class BoostedRanker(EarlyStoppingRanker):
                 f"objectives blocks of documents that split lists; got {self.loss!r}: use library='lightgbm'"
             )
         super()._check_fit_options(has_validation)
+        check_is_dictionary(self.options)
         arguments = {"n_estimators"} if self.library == "catboost" else set(self.get_params(deep=False)) - {"verbose"}
         for name in self.options or ():
             # The library would get two values, of which LightGBM ignores one, and grow another number of trees.
@@ -640,6 +651,19 @@ class BoostedRanker(EarlyStoppingRanker):
         if self.leaf_ranker is not None and len(self.leaf_ranker.prepare or ()):
             raise ValueError(f"leaf_ranker must not prepare features, which are leaves; got {self.leaf_ranker!r}")
         _installed(self.library)
+        check_library_options(self.library, self.options)
+
+    def _measure_of_loss(self) -> Diverse | None:
+        return None if self.library == "catboost" else super()._measure_of_loss()
+
+    def _check_early_stopping(self, has_validation: bool) -> None:
+        """Raise ValueError if the best number of trees would be chosen, and the model of so many could not be restored."""
+        given = rescales_trees(self.library, self.options)
+        if given is not None and has_validation:
+            raise ValueError(
+                f"{given} changes earlier trees with each new one, so the best number of them cannot be kept: omit X_valid, "
+                "y_valid and qid_valid (or folds=), pass validation_share=0 and choose n_estimators, or omit the option"
+            )
 
     def ranking_loss(self) -> nn.Module:
         """Return the loss that `fit` minimises, without noise; raises ValueError if `loss` is invalid, or CatBoost's own."""
