@@ -41,7 +41,7 @@ def elementwise(function: Callable[[Tensor], Tensor], values: Tensor) -> Tensor:
             got = tuple(found.shape) if isinstance(found, Tensor) else type(found).__name__
             raise TypeError(
                 "a function of labels or ranks, such as a gain or discount, must return a tensor of the shape of its argument, "
-                f"{tuple(share.shape)}, one number for each; got {got}"
+                f"one number for each; got {got}"
             )
         share.copy_(found)
     return filled[:size].view(values.shape)
