@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import sklearn
+import torch
 from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV, GroupKFold, cross_val_score
 from sklearn.pipeline import make_pipeline
@@ -628,3 +629,58 @@ def test_a_linear_ranker_without_measure_minimises_the_hinge_of_ap_at_every_grad
     bound = rs.LinearRanker(reference="predicted").fit(graded).ranking_loss()
     assert (bound.measure.name, bound.reference) == ("nDCG@10", "predicted")
     assert repr(rs.LinearRanker().ranking_loss(np.array([0, 0.5, 0.7]))) == repr(rs.GradedLoss("AP", grades=[0.5, 0.7]))
+
+
+@pytest.fixture
+def in_double_precision():
+    """PyTorch's default dtype is float64."""
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    yield
+    torch.set_default_dtype(before)
+
+
+BY_GRADIENT = {"linear, softmax": lambda: rs.LinearRanker(loss=rs.SoftmaxLoss(), max_iterations=20)}
+
+
+@pytest.mark.parametrize("name", [*MAKE, *BY_GRADIENT])
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+def test_fit_needs_no_gradients_of_the_caller(name, mode):
+    make = BY_GRADIENT.get(name) or (lambda: ranker_of(name))
+    frame = frame_of(1)
+    expected = make().fit(frame).predict(frame)
+    with mode():
+        ranker = make().fit(frame)
+        assert torch.is_inference_mode_enabled() == (mode is torch.inference_mode)
+        assert not torch.is_grad_enabled()
+        np.testing.assert_array_equal(ranker.predict(frame), expected)
+
+
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+def test_objectives_need_no_gradients_of_the_caller(mode):
+    frame = frame_of(1)
+    X, y, qid = frame[["a", "b", "c"]], frame["label"].to_numpy(), frame["qid"]
+    ranker = rs.LinearRanker(loss=rs.SoftmaxLoss(), prepare=())
+
+    def values():
+        steps = rs.boosting_objective("LambdaLoss")(y, np.zeros(len(y)), None, np.full(8, 6))
+        return np.concatenate([*steps, [ranker.mean_loss(np.ones(3), X, y, qid)]])
+
+    expected = values()
+    with mode():
+        np.testing.assert_array_equal(values(), expected)
+
+
+@pytest.mark.parametrize("name", [*MAKE, "mlp, averages and noise"])
+@pytest.mark.usefixtures("in_double_precision")
+def test_rankers_and_their_scorers_do_not_depend_on_the_default_dtype(name):
+    more = {"context": "mean", "noise": 0.1, "prepare": ["append-piecewise"], "device": "cpu"}
+    ranker = rs.MLPRanker(max_epochs=2, **more) if name not in MAKE else ranker_of(name)
+    frame = frame_of(1)
+    ranker.fit(frame)
+    again, lists = pickle.loads(pickle.dumps(ranker)), {"offsets": torch.arange(0, 49, 6)}
+    X = torch.tensor(frame[["a", "b", "c"]].to_numpy(np.float32))
+    found = [each.to_scorer()(X, **(lists if ranker._sees_lists else {})) for each in (ranker, again)]
+    assert [each.dtype for each in found] == [torch.float32] * 2
+    torch.testing.assert_close(*found)
+    np.testing.assert_allclose(again.predict(frame), ranker.predict(frame))

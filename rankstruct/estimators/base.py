@@ -28,7 +28,7 @@ from rankstruct.arrays import as_array, as_single
 from rankstruct.blocks import Blocks
 from rankstruct.calibration import Calibration, as_calibration
 from rankstruct.clicks import ClickLog
-from rankstruct.columns import USUAL, Columns, EncodedTable, check_same_names, names_of, say_once
+from rankstruct.columns import USUAL, Columns, EncodedTable, check_same_names, names_of, say_once, usual_columns
 from rankstruct.constraints.pages import PageRules, packed_groups
 from rankstruct.data import RankingData
 from rankstruct.data.clean import keep_documents
@@ -54,7 +54,7 @@ from rankstruct.estimators.training_data import (
 from rankstruct.ids import group_documents, list_ids
 from rankstruct.losses import AdditiveRankLoss, GradedLoss, takes_groups
 from rankstruct.measures import Diverse, Measure, evaluate, parse_measure
-from rankstruct.messages import did_you_mean
+from rankstruct.messages import did_you_mean, warn_caller
 from rankstruct.models.engines import export_scorer
 from rankstruct.models.explain import Contributions, explain_scorer
 from rankstruct.models.saving import build_module, describe_module
@@ -73,6 +73,8 @@ RandomState = int | np.random.RandomState | np.random.Generator | None
 _DTYPES = [np.float64, np.float32, np.float16]  # used without conversion
 FROM_CLICKS = "DCG@10"  # the measure where nothing else is given and labels are clicks
 PREPARE = ("append-quantile", "standardize")  # where nothing else is given
+_SAID = {"label": "labels", "qid": "lists", "docid": "names of documents", "position": "positions"}
+_MAY_BE_FEATURES = ("y", "group")  # among the usual names of these
 _MOST_GRADES = 8  # thresholds of a `GradedLoss` where labels are not whole numbers
 GROUPS = "one id per document, such as its host or topic"
 
@@ -104,6 +106,18 @@ def all_or_nothing(estimator: Any) -> Iterator[None]:
         vars(estimator).clear()
         vars(estimator).update(before)
         raise
+
+
+@contextmanager
+def recording_gradients() -> Iterator[None]:
+    """Within it, losses have gradients, also where the caller has turned them off.
+
+    >>> with torch.no_grad(), recording_gradients():
+    ...     torch.is_grad_enabled()
+    True
+    """
+    with torch.inference_mode(False), torch.enable_grad():
+        yield
 
 
 class Ranker(ScoresTables, BaseEstimator):
@@ -286,7 +300,7 @@ class Ranker(ScoresTables, BaseEstimator):
                 cannot be minimised here, or columns that are not found.
             TypeError: item weights other than 0 and 1, or clicks, with a loss that does not accept item weights; X is no table.
         """
-        with all_or_nothing(self):
+        with all_or_nothing(self), recording_gradients():
             self._check_fit_options(X_valid is not None)
             clicks = {"position": position, "propensity": propensity, "clip": clip, "docid": docid}
             train = self._take(X, y, qid, group, diversity_groups, sample_weight, item_weights, clicks, columns)
@@ -482,9 +496,16 @@ class Ranker(ScoresTables, BaseEstimator):
                 f"y is missing, and X has no column with a usual name of labels, {', '.join(USUAL['label'])}; pass the labels, "
                 "[documents], or the name of their column"
             )
+        for role, argument in (("label", "y"), ("qid", "qid")):
+            left = [] if role in found.roles else usual_columns(names_of(found.X), role)
+            left = [name for name in left if name.casefold() not in _MAY_BE_FEATURES]
+            if left and log is None:
+                warn_caller(
+                    f"the column {left[0]!r} is a feature, though that is a usual name of {_SAID[role]}: if it has them, pass "
+                    f"{argument}={left[0]!r}; if it is another form of them, leave it out"
+                )
         if not found.caller_named:
-            said = {"label": "labels", "qid": "lists", "docid": "names of documents", "position": "positions"}
-            shown = ", ".join(f"{name!r} ({said[role]})" for role, name in found.roles.items())
+            shown = ", ".join(f"{name!r} ({_SAID[role]})" for role, name in found.roles.items())
             say_once(f"columns that are not features: {shown}")
         return found.X, found.y if log is None else log, found.qid, found.position, found.docid
 
@@ -1072,7 +1093,8 @@ def from_plain(value: Any) -> Any:
     if not (isinstance(value, dict) and value.keys() == {"module", "state"}):
         return value
     module = build_module(value["module"])
-    module.load_state_dict({name: torch.tensor(array) for name, array in value["state"].items()})
+    state = {name: torch.tensor(array) for name, array in value["state"].items()}
+    module.load_state_dict(state, assign=True)  # with their dtypes, whatever the default one is
     return module.eval()
 
 

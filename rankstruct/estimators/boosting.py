@@ -45,7 +45,14 @@ from rankstruct.constraints import evaluate_under
 from rankstruct.constraints.pages import Packed, packed_groups
 from rankstruct.constraints.rules import Constraints, RulesLike, checked_columns
 from rankstruct.estimators.arguments import own_name
-from rankstruct.estimators.base import Ranker, as_seed, check_groups_of, named_loss, usual_measure
+from rankstruct.estimators.base import (
+    Ranker,
+    as_seed,
+    check_groups_of,
+    named_loss,
+    recording_gradients,
+    usual_measure,
+)
 from rankstruct.estimators.boosting_on_dask import DaskLists, Seeded, grow_lightgbm, grow_xgboost, whole_lists
 from rankstruct.estimators.early_stopping import EarlyStoppingRanker
 from rankstruct.estimators.library_options import (
@@ -206,9 +213,10 @@ class BoostingObjective:
     def __call__(self, first: Any, second: Any, weight: Any = None, group: Any = None) -> tuple[np.ndarray, np.ndarray]:
         """Return gradient and second derivatives; raises ValueError for invalid lists, labels or weights."""
         predictions, labels, weight, sizes = _given(first, second, weight, group)
-        if not (self._steps and self._steps[0].of(labels, sizes, weight)):
-            self._steps = (self._bound(labels, sizes, weight),)
-        return self._steps[0](predictions)
+        with recording_gradients():
+            if not (self._steps and self._steps[0].of(labels, sizes, weight)):
+                self._steps = (self._bound(labels, sizes, weight),)
+            return self._steps[0](predictions)
 
     def _bound(self, labels: np.ndarray, sizes: np.ndarray, weight: np.ndarray | None = None) -> _NewtonSteps:
         """Gradient and second derivatives of these lists as a function of the predictions; raises ValueError for invalid ones."""

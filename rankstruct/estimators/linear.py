@@ -28,7 +28,7 @@ from rankstruct.checks import check_choice
 from rankstruct.constraints.pages import Packed
 from rankstruct.data import RankingData
 from rankstruct.data.clean import keep_documents
-from rankstruct.estimators.base import PREPARE, Ranker, check_groups_of, named_loss, quantiles_of
+from rankstruct.estimators.base import PREPARE, Ranker, check_groups_of, named_loss, quantiles_of, recording_gradients
 from rankstruct.estimators.ensemble import deal_lists
 from rankstruct.estimators.from_clicks import CLICK_COSTS
 from rankstruct.estimators.training_data import TrainingData, check_ids, dense, gather, whole
@@ -81,6 +81,7 @@ _SCALES = 1e5  # ratio of feature ranges above which a warning is issued
 _SOLVERS = {"bundle": Bundle, "cutting-plane": CuttingPlane, "frank-wolfe": FrankWolfe}
 
 
+@recording_gradients()
 def ranking_risk(loss: nn.Module, lists: RankingData, *, reference_scores: np.ndarray | None = None) -> LinearRisk:
     """The mean of a loss over lists, as a function of the weights w of a linear scorer, for the solvers.
 
@@ -107,6 +108,7 @@ def ranking_risk(loss: nn.Module, lists: RankingData, *, reference_scores: np.nd
         labels, offsets=offsets, **{name: torch.tensor(each) for name, each in columns.items() if each is not None}
     )
 
+    @recording_gradients()
     def ask(scores: np.ndarray, of: Lists = flat) -> tuple[Any, Any]:
         leaf = torch.from_numpy(scores).requires_grad_()
         given = of.given()
@@ -585,7 +587,7 @@ class LinearRanker(Ranker):
     def to_scorer(self) -> nn.Module:
         """Return a PyTorch scorer of raw features with these weights, float32, as Lightning trains it."""
         check_is_fitted(self)
-        scorer = LinearScorer(len(self.coef_))
+        scorer = LinearScorer(len(self.coef_)).float()
         with torch.no_grad():
             scorer.linear.weight.copy_(torch.as_tensor(self.coef_))
         return self._as_scorer(scorer)
@@ -617,6 +619,7 @@ class LinearRanker(Ranker):
         lists = self._lists_of(X, y, qid, diversity_groups, columns)
         return ranking_risk(self.ranking_loss(lists.labels), lists)
 
+    @recording_gradients()
     def mean_loss(
         self,
         w: np.ndarray,
@@ -642,6 +645,7 @@ class LinearRanker(Ranker):
         value = risk(w)[0]
         return self._total(value * risk.terms) / self._total(risk.terms) if self.distributed else value
 
+    @recording_gradients()
     def objective(
         self,
         w: np.ndarray,

@@ -353,7 +353,7 @@ class _Networks(Trainer):
     def _scorer(self) -> nn.Module:
         options = self.options
         make = options.context if callable(options.context) else _SCORERS[options.context]
-        return make(self.width, options.hidden, dropout=options.dropout, noise=options.noise)
+        return make(self.width, options.hidden, dropout=options.dropout, noise=options.noise).float()
 
     @contextmanager
     def _drawing(self, number: int) -> Iterator[None]:
@@ -413,7 +413,7 @@ class _Networks(Trainer):
         if self.lists.weights is not None:
             shares = shares * self.lists.weights[torch.as_tensor(numbers, device=device)].to(shares)
         into = torch.as_tensor(np.repeat(self.active, counts), device=device)
-        return torch.zeros(len(self.kept), device=device).index_add(0, into, torch.cat(values) * shares)
+        return scores.new_zeros(len(self.kept)).index_add(0, into, torch.cat(values).to(scores) * shares)
 
     def average(self) -> None:
         """Add the weights to the averages."""
@@ -475,7 +475,7 @@ class _Networks(Trainer):
             words = noise.new_empty(-(-documents * each // 8), dtype=torch.int64)
             words.random_(-(2**63), None, generator=self.noise[number])
             noise[place, :documents] = words.view(torch.uint8)[: documents * each].view(documents, each)
-        return ((noise >= dropped) * (256 / (256 - dropped))).split(self.units, 2)
+        return ((noise >= dropped).float() * (256 / (256 - dropped))).split(self.units, 2)
 
     def _scores(self, weights: Tensor, features: Tensor, units: Sequence[Tensor] | None = None) -> Tensor:
         """Scores `[networks, documents]` of features `[networks, documents, d]` by flat weights, one row per network."""
