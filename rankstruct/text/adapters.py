@@ -12,6 +12,7 @@ from rankstruct.checks import check_integers
 from rankstruct.embeddings import SimilarityLoss, loss_of_lists
 from rankstruct.lists import pad
 from rankstruct.losses import RankingLoss
+from rankstruct.messages import shortened
 from rankstruct.scoring import sliced_scores
 
 __all__ = ["ListCollator", "RerankerLoss", "RetrievalLoss", "TrainerLoss"]
@@ -214,7 +215,7 @@ class ListCollator:
                     f"each example must have query, docs and labels; example {at} has no {', '.join(sorted(missing))} "
                     "(Trainer removes columns that are not arguments of the model unless remove_unused_columns=False)"
                 )
-        given = [torch.as_tensor(example["labels"], dtype=torch.float32) for example in examples]
+        given = [_grades(at, example["labels"]) for at, example in enumerate(examples)]
         asked, lists = _checked(([each["query"] for each in examples], [each["docs"] for each in examples]), given)
         for at, (query, documents, grades) in enumerate(zip(asked, lists, given, strict=True)):
             if strange := [text for text in (query, *documents) if not isinstance(text, str)]:
@@ -295,6 +296,14 @@ def _with_negatives(
         longer.append([*documents, *(every[others[each]] for each in drawn)])
         grades[at] = torch.cat([grades[at], grades[at].new_zeros(len(drawn))])
     return longer, grades
+
+
+def _grades(at: int, labels: Any) -> Tensor:
+    """The labels of an example, `[documents]` float32; raises ValueError if they are no numbers."""
+    try:
+        return torch.as_tensor(labels, dtype=torch.float32)
+    except (TypeError, ValueError, RuntimeError):
+        raise ValueError(f"labels must be numbers, one per document; example {at} has {shortened(labels)}") from None
 
 
 def _checked(inputs: Sequence[Any], labels: Sequence[Any]) -> tuple[Sequence[Any], Sequence[Sequence[Any]]]:

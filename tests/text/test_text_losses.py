@@ -183,6 +183,8 @@ def test_what_a_collator_refuses(encoder):
     for wrong, told in (
         ({"query": None}, "query and docs must be text; example 0 has None"),
         ({"docs": ["b", None]}, "query and docs must be text; example 0 has None"),
+        ({"labels": [1, None]}, r"labels must be numbers, one per document; example 0 has \[1, None\]"),
+        ({"labels": None}, "labels must be numbers, one per document; example 0 has None"),
         ({"labels": [1, -100]}, r"labels must not be -100, which is padding; example 0 has \[1.0, -100.0\]"),
     ):
         with pytest.raises(ValueError, match=told):
