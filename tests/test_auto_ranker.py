@@ -12,7 +12,7 @@ from sklearn.base import BaseEstimator, clone
 
 import rankstruct as rs
 from rankstruct.estimators import auto, ensemble
-from rankstruct.estimators.ensemble import bagged_weights
+from rankstruct.estimators.ensemble import bagged_weights, deal_lists
 from rankstruct.estimators.training_data import gather
 
 TREES = {
@@ -418,3 +418,26 @@ def test_what_is_refused(options, change, said):
     data = make() if change is None else change(*make())
     with pytest.raises(ValueError, match=said):
         rs.AutoRanker(**{"time_budget": 0, **options}).fit(*data)
+
+
+@pytest.mark.filterwarnings("ignore:there is only one list")
+@pytest.mark.parametrize("seed", range(4))
+def test_a_single_list_is_split_so_that_each_part_has_different_labels(seed):
+    """Thirteen documents: dealt at random, some part had one label, and nothing could be selected."""
+    X, y = np.random.default_rng(0).normal(size=(13, 2)), np.array([0, 0, 1, 2, 0, 0, 2, 1, 2, 0, 0, 1, 1])
+    parts = deal_lists(gather(X, y, np.zeros(13, np.int64)), 3, seed)
+    assert all(set(y[parts == part]) == {0, 1, 2} for part in range(3))
+    X[:, 0] += 3 * y
+    assert rs.AutoRanker(time_budget=0, random_state=seed).fit(X, y, group=[13]).validation_lists_ == 1
+
+
+@pytest.mark.filterwarnings("ignore:there is only one list")
+def test_parts_of_which_every_ranking_is_equally_good_are_named():
+    X, y = np.random.default_rng(0).normal(size=(13, 2)), (np.arange(13) == 3).astype(int)
+    message = (
+        "fold . of {0} of the training lists: .* the only list was split by its documents into folds={0}.*: pass more "
+    )
+    for make, folds in ((rs.AutoRanker, 3), (lambda: rs.EnsembleRanker([rs.LinearRanker()], folds=2), 2)):
+        with pytest.raises(ValueError, match=message.format(folds)):
+            make().fit(X, y, group=[13])
+    rs.EnsembleRanker([Column()], folds=2).fit(X, y, group=[13])  # needs no validation

@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.base import clone
 from sklearn.frozen import FrozenEstimator
-from sklearn.pipeline import Pipeline
+from sklearn.linear_model import Ridge
+from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import rankstruct as rs
@@ -333,3 +334,12 @@ def test_networks_of_all_folds_share_encodings_that_leave_indicators_as_they_are
     assert all(torch.equal(each.step.step.low, steps[0].step.step.low) for each in steps)
     found = ranker.to_scorer()(torch.tensor(X), offsets=torch.tensor([0, *np.cumsum(LENGTHS)]))
     np.testing.assert_allclose(found.detach(), ranker.predict(X, qid), atol=1e-4)
+
+
+@pytest.mark.parametrize("wrong", [Ridge(), FrozenEstimator(Ridge()), make_pipeline(Ridge()), rs.LinearRanker])
+def test_members_that_take_no_lists_are_refused(wrong):
+    X, y, qid = np.eye(4), np.array([0, 1, 0, 1]), np.array([0, 0, 1, 1])
+    with pytest.raises(ValueError, match=r"^rankers must be .* with fit\(X, y, qid\) and predict\(X, qid\), .* got "):
+        rs.EnsembleRanker([rs.LinearRanker(), wrong]).fit(X, y, qid)
+    with pytest.raises(ValueError, match=r"^start must be an unfitted ranker"):
+        rs.BoostedRanker(start=wrong).fit(X, y, qid)

@@ -18,7 +18,7 @@ from torch import nn
 from rankstruct.checks import check_choice, check_integers, check_numbers
 from rankstruct.estimators.base import PREPARE, RandomState, Ranker, as_seed, check_labels, measured
 from rankstruct.estimators.boosting import BoostedRanker
-from rankstruct.estimators.ensemble import EnsembleRanker, bagged_weights, deal_lists, fit_by_parts, joined
+from rankstruct.estimators.ensemble import EnsembleRanker, bagged_weights, check_folds, deal_lists, fit_by_parts, joined
 from rankstruct.estimators.linear import LinearRanker
 from rankstruct.estimators.mlp import MLPRanker
 from rankstruct.estimators.training_data import TrainingData, dense
@@ -221,6 +221,7 @@ class AutoRanker(Ranker):
             check_labels("y_valid", valid, self._measures())
         lists = joined(train, valid)
         parts = deal_lists(lists, self.folds, as_seed(self.random_state), self.from_clicks)
+        check_folds(self, self._judged(lists), parts)
         order = np.argsort(parts, kind="stable")  # neighbours are not copied once more for their fold
         if lists.num_lists == 1:
             lists = lists.select_documents(order, lists.offsets, lists.qids)

@@ -62,7 +62,7 @@ from rankstruct.estimators.library_options import (
     rescales_trees,
 )
 from rankstruct.estimators.linear import LinearRanker
-from rankstruct.estimators.training_data import TrainingData, check_item_weights, dense, fit_to, whole
+from rankstruct.estimators.training_data import TrainingData, check_item_weights, dense, fit_to, is_ranker, whole
 from rankstruct.ids import numbered_ids
 from rankstruct.kernels.threads import threads_of_torch
 from rankstruct.lists import Lists, to_tensor
@@ -499,7 +499,7 @@ class BoostedRanker(EarlyStoppingRanker):
         self.options, self.n_jobs = options, n_jobs
 
     def _takes_sparse(self) -> bool:
-        return super()._takes_sparse() and (not _is_ranker(self.start) or get_tags(self.start).input_tags.sparse)
+        return super()._takes_sparse() and (not is_ranker(self.start) or get_tags(self.start).input_tags.sparse)
 
     def _fit(self, train: Any, valid: Any) -> None:
         self._check_early_stopping(valid is not None or self._share() > 0)
@@ -646,7 +646,7 @@ class BoostedRanker(EarlyStoppingRanker):
         check_numbers(f">= {_LOWEST_RATE:g}", learning_rate=self.learning_rate)
         check_numbers("> 0 and <= 1", subsample=self.subsample, colsample_bytree=self.colsample_bytree)
         check_integers(-(2**31), 2**31 - 1, optional=True, n_jobs=self.n_jobs)
-        if self.start is not None and not _is_ranker(self.start):
+        if self.start is not None and not is_ranker(self.start):
             raise ValueError(f"start must be an unfitted ranker, such as LinearRanker(), got {self.start!r}")
         if self.leaf_ranker is not None and (self.start is not None or not isinstance(self.leaf_ranker, LinearRanker)):
             raise ValueError(
@@ -1310,10 +1310,6 @@ _LIBRARIES: dict[str, Any] = {"lightgbm": _LightGBM, "xgboost": _XGBoost, "catbo
 def _installed(library: str) -> Any:
     """The library; raises ImportError if it is not installed."""
     return import_extra(library, "catboost" if library == "catboost" else "boosting")
-
-
-def _is_ranker(value: Any) -> bool:
-    return not isinstance(value, type) and hasattr(value, "fit") and hasattr(value, "predict")
 
 
 def _features(X: Any) -> Any:

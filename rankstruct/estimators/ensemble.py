@@ -20,11 +20,13 @@ from typing_extensions import Self
 
 from rankstruct.checks import check_integers
 from rankstruct.data.clean import keep_documents
+from rankstruct.data.errors import check_selecting
 from rankstruct.estimators.base import RandomState, Ranker, as_seed, check_labels, measured
 from rankstruct.estimators.mlp import MLPRanker
-from rankstruct.estimators.training_data import TrainingData, fit_to, whole
+from rankstruct.estimators.training_data import TrainingData, fit_to, is_ranker, whole
 from rankstruct.ids import group_documents
 from rankstruct.measures import Measure
+from rankstruct.messages import shortened
 from rankstruct.models.scorers import EnsembleScorer, check_weights, mean_of_z_scores
 from rankstruct.preparation import Preparation, has_missing
 from rankstruct.progress import stage
@@ -133,6 +135,8 @@ class EnsembleRanker(Ranker):
         scores: np.ndarray | None = None
         if self.folds > 1:
             parts = deal_lists(train, self.folds, as_seed(self.random_state))
+            if any(isinstance(ranker, Ranker) for ranker in self.rankers):  # which are validated by the folds
+                check_folds(self, replace(train, item_weights=None), parts)
             fits = [fit_by_parts(ranker, train, parts, self._table, after=self.preparation_) for ranker in self.rankers]
             self.rankers_ = [copy for copies, _ in fits for copy in copies]
             scores, valid = np.stack([column for _, column in fits], axis=1), replace(train, item_weights=None)
@@ -154,9 +158,6 @@ class EnsembleRanker(Ranker):
     def _check_fit_options(self, has_validation: bool) -> None:
         if not len(self.rankers):
             raise ValueError("rankers must not be empty")
-        for ranker in self.rankers:
-            if not (hasattr(ranker, "fit") and hasattr(ranker, "predict")):
-                raise ValueError(f"rankers must be a list of unnamed rankers, such as [LinearRanker()]; got {ranker!r}")
         if not isinstance(self.weights, str):
             check_weights(self.weights, len(self.rankers))
         elif self.weights not in ("equal", "validation"):
@@ -178,6 +179,12 @@ class EnsembleRanker(Ranker):
                 f"weights='validation' supports at most {_MOST} rankers, got {len(self.rankers)}; use 'equal'"
             )
         check_integers(1, folds=self.folds)
+        for ranker in self.rankers:
+            if not is_ranker(ranker):
+                raise ValueError(
+                    "rankers must be a list of unnamed rankers, with fit(X, y, qid) and predict(X, qid), such as "
+                    f"[LinearRanker()]; got {shortened(ranker)}"
+                )
 
     def _member_scores(self, X: Any, qid: np.ndarray) -> np.ndarray:
         """Scores `[documents, members]` for prepared documents."""
@@ -233,8 +240,8 @@ def joined(train: TrainingData, valid: TrainingData | None) -> TrainingData:
 def deal_lists(lists: TrainingData, folds: int, random_state: int, from_clicks: bool = False) -> np.ndarray:
     """Split lists into folds at random, spreading those with different labels evenly; returns the fold of each document.
 
-    A single list is split by its documents, with a warning: what is held out is then not a new list. From clicks, a list of which
-    everything was clicked counts as one with different labels.
+    A single list is split by its documents, each label evenly, with a warning: what is held out is then not a new list. From
+    clicks, a list of which everything was clicked counts as one with different labels.
 
     Raises:
         ValueError: fewer than two lists that have different labels.
@@ -259,10 +266,24 @@ def deal_lists(lists: TrainingData, folds: int, random_state: int, from_clicks: 
                 f"{number}{'' if not varied.any() else ' but one'} all labels are equal; folds need two"
             )
     order = np.random.default_rng(random_state).permutation(len(varied))
+    order = order[np.argsort(lists.labels[order], kind="stable")] if number == 1 else order
     order = order[np.argsort(~varied[order], kind="stable")]
     part = np.empty(len(varied), np.int64)
     part[order] = np.arange(len(varied)) % min(folds, int(varied.sum()) or len(varied))
     return part[places]
+
+
+def check_folds(ranker: Ranker, judged: TrainingData, parts: np.ndarray) -> None:
+    """Raise ValueError if every ranking of a fold is equally good, by the measure of the ranker, so that it selects nothing."""
+    folds = int(parts.max()) + 1
+    split = "the only list was split by its documents" if judged.num_lists == 1 else "the lists were split"
+    way_out = f"{split} into folds={folds}, and this is one of them: pass more lists with different labels"
+    way_out += ", or fewer folds" if folds > 2 else ""
+    for part in range(folds):
+        name = f"fold {part + 1} of {folds} of the training lists"
+        same, lists = ranker._undecided(name, keep_documents(judged, parts == part))
+        if same == lists:  # otherwise those of other folds judge too
+            check_selecting(same, lists, f"{ranker._measure().name} is the same for every ranking", way_out, name=name)
 
 
 def fit_by_parts(

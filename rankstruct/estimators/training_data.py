@@ -6,6 +6,7 @@ import math
 import os
 import warnings
 from dataclasses import dataclass, replace
+from inspect import signature
 from typing import Any
 
 import numpy as np
@@ -103,6 +104,20 @@ def gather(
     qids = np.unique(qid[offsets[:-1] if order is None else order[offsets[:-1]]], return_inverse=True)[1]
     data = TrainingData(X, y, offsets, qids, diversity_groups=diversity_groups, item_weights=item_weights)
     return replace(data if order is None else data.select_documents(order, offsets, qids), weights=weights)
+
+
+def is_ranker(value: Any) -> bool:
+    """Whether a value is what `fit_to` trains: no class, with `fit(X, y, qid)` and `predict(X, qid)`, as a regressor has not.
+
+    >>> from sklearn.linear_model import Ridge
+    >>> is_ranker(Ridge())
+    False
+    """
+    methods = [getattr(value, name, None) for name in ("fit", "predict")]
+    if isinstance(value, type) or not all(map(callable, methods)):
+        return False
+    each = [signature(method).parameters for method in methods if method is not None]
+    return all("qid" in known or any(one.kind is one.VAR_POSITIONAL for one in known.values()) for known in each)
 
 
 def fit_to(
