@@ -99,10 +99,10 @@ def _hint(package: str, name: str, known: tuple[str, ...]) -> str:
             return f", but {package}.{module} has"
     if name in _imports(_HERE / "__init__.pyi", package):
         return f", but {package} has"
-    if near := did_you_mean(name, known, least=0.75):
-        return near
     if measure := _measure(name):
         return f"; measures go by name, such as {measure!r}"
+    if near := did_you_mean(name, known, least=0.75):
+        return near
     elsewhere = {each: f"{package}.{module}.{each}" for module in _MODULES for each in listed(module)}
     return "".join(f"; did you mean {elsewhere[near]}?" for near in nearest(name, elsewhere, least=0.8))
 

@@ -5,6 +5,7 @@ import math
 import pickle
 import subprocess
 import sys
+import warnings
 from dataclasses import replace
 from datetime import date
 from importlib.util import find_spec
@@ -674,6 +675,18 @@ def test_labels_and_lists_are_columns_of_a_frame(library, given, caplog):
     assert ranker.score(frame, y, qid) == ranker.score(table, y, group=[8] * 30) == same.score(frame, y, qid)
     again = pickle.loads(pickle.dumps(ranker))
     np.testing.assert_array_equal(again.predict(table), ranker.predict(frame))
+
+
+@pytest.mark.parametrize("library", marked(FRAMES))
+def test_a_feature_that_tells_the_labels_is_a_warning(library):
+    table, _, y, qid = whole(library)
+    for lists in ("query", qid):
+        with pytest.warns(UserWarning, match="the column 'rel', which is a feature, tells the labels: .* y='rel'"):
+            ranker = SMALL["linear"]().fit(table, np.minimum(y, 1), lists)
+        assert "rel" in ranker.feature_names_in_
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        SMALL["linear"]().fit(table, np.random.default_rng(0).permutation(y), "query")
 
 
 def test_the_lists_of_a_frame_are_those_of_an_ensemble():

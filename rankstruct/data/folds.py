@@ -120,7 +120,7 @@ def has_parts(folder: Path) -> bool:
 
 def _found(folder: Path) -> dict[str, Path | None]:
     """The file of each part, SVMlight files first."""
-    endings = [suffix + packed for suffix in (*SUFFIXES, *FORMATS, CSV) for packed in ("", *PACKED)]
+    endings = [suffix + packed for suffix in (*SUFFIXES, *FORMATS, *CSV) for packed in ("", *PACKED)]
     files = {
         part: next((file for ending in endings if (file := folder / f"{part}{ending}").is_file()), None)
         for part in PARTS

@@ -20,7 +20,7 @@ from rankstruct.messages import Way, shortened
 
 __all__ = ["read_lists"]
 
-CSV = ".csv"
+CSV = (".csv", ".tsv")  #: suffixes of text tables
 TABLE_OPTIONS = ("label", "qid", "docid", "features", "categorical")  #: of `read_arrow` alone
 
 
@@ -75,7 +75,7 @@ def find_reader(
 
 def reader_of(suffix: str) -> Callable[..., RankingData]:
     """The reader of files of lists of a suffix."""
-    return FORMATS.get(suffix, read_arrow if suffix == CSV else read_svmlight)
+    return FORMATS.get(suffix, read_arrow if suffix in CSV else read_svmlight)
 
 
 def feature_names(path: str | os.PathLike[str], **options: Any) -> list[str] | None:
@@ -117,7 +117,7 @@ def suffix_of(path: str | os.PathLike[str]) -> str:
 
 def lacks_lists(path: str | os.PathLike[str], qid: str | None = None, *, labelled: bool = True) -> bool:
     """Whether a file is CSV without queries, or without labels if `labelled`; a column named `qid` is enough."""
-    if suffix_of(path) != CSV or CSV in FORMATS:
+    if (suffix := suffix_of(path)) not in CSV or suffix in FORMATS:
         return False
     if not Path(path).is_file():
         return True

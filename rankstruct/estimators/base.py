@@ -61,7 +61,7 @@ from rankstruct.models.saving import build_module, describe_module
 from rankstruct.models.scorers import with_preparation
 from rankstruct.preparation import Preparation, encoded_first, has_missing, missing_columns, takes_sparse
 from rankstruct.processes import Team
-from rankstruct.roles import TableParts, columns_at, split_table
+from rankstruct.roles import TableParts, column_of, columns_at, split_table
 from rankstruct.solvers import RowsOf
 from rankstruct.table_scorer import ScoresTables, TableScorer, feature_columns, matrix
 
@@ -74,11 +74,19 @@ _DTYPES = [np.float64, np.float32, np.float16]  # used without conversion
 FROM_CLICKS = "DCG@10"  # the measure where nothing else is given and labels are clicks
 PREPARE = ("append-quantile", "standardize")  # where nothing else is given
 _SAID = {"label": "labels", "qid": "lists", "docid": "names of documents", "position": "positions"}
-_MAY_BE_FEATURES = ("y", "group")  # among the usual names of these
 _MOST_GRADES = 8  # thresholds of a `GradedLoss` where labels are not whole numbers
 GROUPS = "one id per document, such as its host or topic"
 
 _explaining = explaining(OF_METHODS)
+
+
+def _tells(column: Any, labels: Any) -> bool:
+    """Whether each of the values of a column, which repeat, comes with one label only, and labels differ."""
+    values, labels = np.unique(np.asarray(column).astype(str), return_inverse=True)[1], np.asarray(labels)
+    if len(values) != len(labels) or 2 * len(np.unique(values)) > len(values) or labels.ndim != 1:
+        return False
+    _, first = np.unique(values, return_index=True)
+    return len(np.unique(labels)) > 1 and bool((labels == labels[first][values]).all())
 
 
 @contextmanager
@@ -496,14 +504,13 @@ class Ranker(ScoresTables, BaseEstimator):
                 f"y is missing, and X has no column with a usual name of labels, {', '.join(USUAL['label'])}; pass the labels, "
                 "[documents], or the name of their column"
             )
-        for role, argument in (("label", "y"), ("qid", "qid")):
-            left = [] if role in found.roles else usual_columns(names_of(found.X), role)
-            left = [name for name in left if name.casefold() not in _MAY_BE_FEATURES]
-            if left and log is None:
-                warn_caller(
-                    f"the column {left[0]!r} is a feature, though that is a usual name of {_SAID[role]}: if it has them, pass "
-                    f"{argument}={left[0]!r}; if it is another form of them, leave it out"
-                )
+        if log is None and "label" not in found.roles:
+            for name in usual_columns(names_of(found.X), "label"):
+                if _tells(column_of(found.X, name), found.y):
+                    warn_caller(
+                        f"the column {name!r}, which is a feature, tells the labels: leave it out, or pass y={name!r} if it has "
+                        "them"
+                    )
         if not found.caller_named:
             shown = ", ".join(f"{name!r} ({_SAID[role]})" for role, name in found.roles.items())
             say_once(f"columns that are not features: {shown}")

@@ -137,6 +137,8 @@ class Resolved:
         """
         if lists.reference_scores is not None or (lists.diversity_groups is not None) != self.measure.takes_groups:
             return None
+        if lists.diversity_groups is not None:
+            check_groups(lists.diversity_groups, scores)
         if lists.item_weights is not None and not self.oracle.loops_take_item_weights:
             return None
         if not (is_eager(scores) and dispatch.has_loops(scores.device) and scores.numel()):

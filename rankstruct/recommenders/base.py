@@ -43,6 +43,8 @@ OTHER_NAMES = {
     "K": "there is no K=; append the cut-off to the measure's name, such as 'P@10'",
     "filter_already_liked_items": "there is no filter_already_liked_items=; pass exclude_known=",
     "filter_items": "there is no filter_items=; pass exclude=, items that are left out",
+    "filter_viewed": "there is no filter_viewed=; pass exclude_known=",
+    "dataset": f"there is no dataset=; {_KEPT}",
     "times": _TIMES,
     "timestamps": _TIMES,
     "sample_weight": "there is no sample_weight=, as all interactions count alike; leave out those that should not count",
@@ -172,7 +174,7 @@ class CatalogueRecommender(BaseEstimator):
                 f"users must be those of fit, got {shortened(names[int(rows.argmin())])}; for users with other interactions use "
                 "recommend_new, or pass unknown='popular'"
             )
-        if not one:
+        if len(rows) > 1:
             advice = "they get the most popular items"
             check_matched(rows >= 0, names, what="users", source="the users of fit", advice=advice)
         known, at = self.known_ if exclude_known else None, torch.from_numpy(np.maximum(rows, 0))

@@ -51,6 +51,8 @@ __all__ = ["Recommender"]
 _OTHER_NAMES = {
     **OTHER_NAMES,
     "factors": "there is no factors=; pass rank=",
+    "n_factors": "there is no n_factors=; pass rank=",
+    "n_epochs": "there is no n_epochs=; pass max_epochs=",
     "embedding_size": "there is no embedding_size=; pass rank=",
     "iterations": "there is no iterations=; pass max_epochs=",
     "epochs": "there is no epochs=; pass max_epochs=",

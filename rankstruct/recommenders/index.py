@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import filterfalse
@@ -14,7 +14,7 @@ import numpy as np
 import scipy.sparse as sp
 from torch import Tensor
 
-from rankstruct.columns import named_columns, names_of
+from rankstruct.columns import named_columns, names_of, usual_columns
 from rankstruct.constraints.rules import Groups, group_ids
 from rankstruct.data import DataError, Names
 from rankstruct.data.errors import check_matched
@@ -274,20 +274,37 @@ def _of_table(table: Any, columns: Mapping[str, Any], is_ordered: bool) -> tuple
     users, items, times = columns_of(table, None, named, columns["min_rating"])
     if times is None and is_ordered:
         times = _order_of(users.places, is_ordered)
-        _warn_of_dates(table)
+        _warn_of_dates(table, (named["user"], named["item"]))
     return users, items, interactions(users, items, times=times)
 
 
-def _warn_of_dates(table: Any) -> None:
-    """Warn if rows are taken as in order of time though a column has dates, or a name of dates or times."""
-    for name, column in named_columns(table).items():
+def _warn_of_dates(table: Any, named: Collection[str | None]) -> None:
+    """Warn if rows are taken as in order of time though a column has dates, seconds from 1970, or a name of dates or times.
+
+    Columns that are named as those of users and items have ids.
+    """
+    columns = named_columns(table)
+    ids = {*named, *usual_columns(columns, "user"), *usual_columns(columns, "item")}
+    for name, column in columns.items():
         is_named = name.casefold().endswith(("date", "timestamp", "_at", "_time", "reviewtime"))
-        if is_named or is_date(getattr(column, "type", None) or column.dtype):
+        if (
+            is_named
+            or is_date(getattr(column, "type", None) or column.dtype)
+            or (name not in ids and _are_seconds(column))
+        ):
             warn_caller(
                 f"the table has no column 'time' or 'timestamp', so its rows are taken as in order of time; for the order of "
                 f"{name!r} pass time={name!r}, otherwise remove it"
             )
             return
+
+
+def _are_seconds(column: Any) -> bool:
+    """Whether a column looks like seconds or milliseconds from 1970, from the years 1990 to 2100."""
+    values = np.asarray(column)
+    if values.dtype.kind not in "iuf" or not len(values):
+        return False
+    return any(bool(((values >= 631_152_000 * unit) & (values < 4_102_444_800 * unit)).all()) for unit in (1, 1000))
 
 
 def _order_of(rows: Any, is_ordered: bool) -> np.ndarray | None:
@@ -309,17 +326,20 @@ def _is_one(given: Any) -> bool:
 
 
 def _refuse_dense(given: Any, num_items: int) -> None:
-    """Raise DataError for a dense matrix `[users, items]`, whose numbers would be read as ids."""
-    if getattr(given, "ndim", 1) != 2:
+    """Raise DataError for a dense matrix `[users, items]`, or a row of one, whose numbers would be read as ids."""
+    if not hasattr(given, "ndim") and not (isinstance(given, list | tuple) and len(given) == num_items):
         return
-    values = np.asarray(given)
-    is_dense = values.dtype.kind in "bfc"
-    if values.dtype.kind in "iu" and values.shape[1] == num_items:
-        is_dense = bool(((values == 0) | (values == 1)).all())
-    if is_dense:
+    try:
+        values = np.asarray(given)
+    except ValueError:  # lists of different lengths
+        return
+    if values.ndim not in (1, 2) or values.dtype.kind not in "biufc" or (values.ndim == 1 and len(values) != num_items):
+        return
+    are_flags = values.shape[-1] > 2 and bool(((values == 0) | (values == 1)).all())  # ids would repeat
+    if are_flags or values.dtype.kind in "bfc":
         raise DataError(
             f"expected interactions or lists of items, got a dense matrix of shape {values.shape}; pass "
-            "scipy.sparse.csr_array(D) for the matrix D"
+            f"scipy.sparse.csr_array(D{'[None]' * (values.ndim == 1)}) for the matrix D"
         )
 
 

@@ -401,7 +401,7 @@ def rows_that_count(table: TableReader, min_rating: float | None) -> tuple[dict[
     ]
     values = None
     if name is not None:
-        with suppress(DataError):  # not of numbers
+        with suppress(*[DataError] * (min_rating is None)):  # not of numbers
             values = np.concatenate(
                 [np.zeros(0), *(table.numbers(name, each.column(0)) for each in table.batches([name]))]
             )

@@ -357,6 +357,10 @@ def read_interactions(
     ...     [part.to_csr().toarray().tolist() for part in read_interactions(train, test)]
     [[[1.0, 1.0], [0.0, 1.0]], [[0.0, 0.0], [1.0, 0.0]]]
     """
+    if wrong := [path for path in paths if not isinstance(path, str | os.PathLike)]:
+        raise TypeError(
+            f"paths must be one or several paths, read_interactions(train, test); got {shortened(wrong[0])}"
+        )
     columns = {"user": user, "item": item, "time": time}
     parts = list(map(partial(_interactions_of, times=times, columns=columns, min_rating=min_rating), map(Path, paths)))
     return parts[0] if len(parts) == 1 else align(parts)

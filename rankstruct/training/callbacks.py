@@ -331,9 +331,10 @@ class RuleWatch(pl.Callback):
     """Log how far the validation or test lists are from a page that keeps rules, as share of lists and as a measure.
 
     For each rule `val/broken/RULE` is the share of lists whose ranking by score breaks it; under rules none does. `val/MEASURE
-    under rules` is the first measure of the module, or nDCG@10 if that has no best ranking under rules; see `evaluate_under`.
-    With several rules, whose groups may overlap, `val/gap` is how far a ranking may be from the best, at most, see
-    `rank_certified`.
+    under rules` is the first measure of a `RankingModule`, or nDCG@10 if that has no best ranking under rules; see
+    `evaluate_under`. With several rules, whose groups may overlap, `val/gap` is how far a ranking may be from the best, at most,
+    see `rank_certified`. The steps of other modules return scores, or a dictionary with `scores`, for batches with the columns of
+    rankstruct's data modules.
 
     Args:
         rules: one or several, such as `["host <= 1 @ 10"]`, about columns of the data, see `RankingDataModule`; None for those of
@@ -371,7 +372,13 @@ class RuleWatch(pl.Callback):
             lists = data.part("test" if stage == "test" else "vali")
             check_columns("RuleWatch", self.constraints, columns_for_rules(lists))
         if self.selects:
-            before = f"val/{pl_module.validation_metric.measures[0].name}"  # type: ignore[union-attr,index]
+            metric = getattr(pl_module, "validation_metric", None)
+            if not isinstance(metric, RankingMetric):
+                raise ValueError(
+                    "selects=True takes the place of the first measure of a RankingModule, and this module has none: pass "
+                    f"monitor='val/{self._measure(pl_module).name} under rules' to its callbacks instead"
+                )
+            before = f"val/{metric.measures[0].name}"
             steered: list[Any] = [*trainer.early_stopping_callbacks, *trainer.checkpoint_callbacks]
             for callback in steered:
                 if getattr(callback, "monitor", None) == before:
@@ -383,11 +390,15 @@ class RuleWatch(pl.Callback):
         """Count the lists of a batch."""
         assert self.constraints is not None
         check_columns("RuleWatch", self.constraints, batch.columns)
-        measure = self._measure(pl_module)
+        measure, scores = self._measure(pl_module), outputs["scores"] if isinstance(outputs, Mapping) else outputs
+        if not isinstance(scores, Tensor):
+            raise ValueError(
+                f"RuleWatch needs a step that returns scores, or a dictionary with them, got {type(outputs).__name__}"
+            )
         given: dict[str, Any] = {"where": batch.where, "time_limit": self.time_limit}
         with warnings.catch_warnings():  # of the gap, which is logged
             warnings.simplefilter("ignore")
-            found = report_under(outputs, batch.labels, measure, self.constraints, batch.columns, **given)
+            found = report_under(scores, batch.labels, measure, self.constraints, batch.columns, **given)
         real = batch.where.any(-1)
         values = found.values[measure.name][real.cpu()]
         counts = [*found.before.values(), float(values.sum()), len(values)]
@@ -411,9 +422,8 @@ class RuleWatch(pl.Callback):
 
     @staticmethod
     def _measure(pl_module: pl.LightningModule) -> Measure:
-        metric = pl_module.validation_metric
-        assert isinstance(metric, RankingMetric)
-        first = metric.measures[0]
+        metric = getattr(pl_module, "validation_metric", None)
+        first = metric.measures[0] if isinstance(metric, RankingMetric) else None
         return first if isinstance(first, DiscountedGain | AP | RR) else nDCG(10)
 
 

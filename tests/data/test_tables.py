@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+import rankstruct as rs
 from rankstruct.clicks import ClickLog
 from rankstruct.columns import as_table
 from rankstruct.data import DataError
@@ -75,3 +76,15 @@ def test_frames_with_the_protocol_are_tables():
     log = pa.table({"query": [1, 1], "document": ["a", "b"], "position": [1, 2], "click": [0, 1]})
     for given in (log, log.to_pandas(), log.to_batches()[0]):
         assert ClickLog.read(given).documents.tolist() == ["a", "b"]
+
+
+def test_tables_with_tabs_may_be_named_so(tmp_path):
+    text = "qid\tlabel\tx\n1\t0\t0.5\n1\t1\t2\n"
+    (tmp_path / "train.tsv").write_text(text)
+    (tmp_path / "train.csv").write_text(text)
+    found, expected = (rs.data.read_lists(tmp_path / f"train.{suffix}") for suffix in ("tsv", "csv"))
+    np.testing.assert_array_equal(found.labels, expected.labels)
+    np.testing.assert_array_equal(found.features, expected.features)
+    (tmp_path / "test.tsv").write_text("x\ty\n1\t2\n")
+    with pytest.raises(DataError, match=r"got a \.tsv file without a column 'qid'"):
+        rs.data.read_lists(tmp_path / "test.tsv")

@@ -142,6 +142,20 @@ def test_a_diverse_measure_goes_by_its_name_wherever_a_measure_does(reference):
     assert "assignment of ranks to groups" in rs.explain_oracle("diverse_nDCG@5").method
 
 
+@pytest.mark.parametrize("measure", ["diverse_nDCG@3", "diverse_P@2"])
+def test_groups_of_another_kind_are_refused(measure):
+    loss, scores, labels = rs.StructuredHingeLoss(measure), torch.zeros(4), torch.tensor([1, 0, 0, 1])
+    groups = torch.tensor([0, 0, 1, 1])
+    for wrong, error, told in (
+        (groups.tolist(), TypeError, "must be a torch.Tensor, got list"),
+        (groups.numpy(), TypeError, "must be a torch.Tensor, got ndarray"),
+        (groups.float(), TypeError, "must be whole numbers"),
+        (groups[:3], ValueError, "must have the shape of scores"),
+    ):
+        with pytest.raises(error, match=f"diversity_groups {told}"):
+            loss(scores, labels, diversity_groups=wrong)
+
+
 def test_missing_groups_are_asked_for():
     scores, labels = torch.randn(4, 9), torch.randint(0, 2, (4, 9))
     message = "diverse_nDCG@5 needs diversity_groups=, one whole number per document"

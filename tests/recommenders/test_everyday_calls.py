@@ -13,7 +13,13 @@ from sklearn.exceptions import NotFittedError
 
 import rankstruct as rs
 from rankstruct.data import DataError
-from rankstruct.recommenders import MatrixFactorization, NeighbourFactorization, Recommender, interactions
+from rankstruct.recommenders import (
+    MatrixFactorization,
+    NeighbourFactorization,
+    Recommender,
+    interactions,
+    read_interactions,
+)
 from rankstruct.recommenders import base as base_module
 from rankstruct.recommenders import estimator as estimator_module
 
@@ -583,3 +589,39 @@ def test_interactions_of_fit_are_not_evaluated_as_misses_in_silence():
         DataError, match=rf"all {len(NAMED)} interactions of X are in fit too, which are not recommended"
     ):
         model.evaluate(NAMED)
+
+
+def test_one_new_user_in_a_list_gets_popular_items():
+    model = Recommender(rank=2, max_epochs=1, validation_share=0).fit(["a", "a", "b", "b"], ["x", "y", "x", "z"])
+    (one, counts), (several, same) = (model.recommend(given, k=2, unknown="popular") for given in ("new", ["new"]))
+    assert several.tolist() == [one.tolist()]
+    assert same.tolist() == [counts.tolist()]
+
+
+@pytest.mark.parametrize(
+    "change", [list, np.array, lambda row: np.array(row, np.float32), lambda row: np.array(row, bool)]
+)
+def test_a_row_of_a_dense_matrix_is_no_list_of_items(change):
+    dense = (np.random.default_rng(0).random((20, 12)) < 0.3).astype(int)
+    model = Recommender(rank=2, max_epochs=1).fit(sp.csr_array(dense))
+    with pytest.raises(
+        DataError, match=r"got a dense matrix of shape \(12,\); pass scipy\.sparse\.csr_array\(D\[None\]\)"
+    ):
+        model.recommend_new(change(dense[0].tolist()))
+    with pytest.raises(DataError, match=r"got a dense matrix of shape \(2, 9\)"):
+        model.recommend_new(np.asarray(change(dense[0].tolist()))[None, :9].repeat(2, 0))
+    for items in ([0, 1], [1], list(range(11)), [[0, 1], [1, 0]]):
+        np.testing.assert_array_equal(model.recommend_new(items)[0], model.recommend_new(np.array(items))[0])
+    small = Recommender(rank=1, max_epochs=1, validation_share=0).fit(sp.csr_array(np.array([[1, 0], [1, 1]])))
+    assert small.recommend_new([0, 1], k=1)[0].tolist() == [-1]
+
+
+def test_ratings_that_are_text_are_named():
+    frame = pd.DataFrame({"user": ["a"], "item": ["x"], "rating": ["good"]})
+    with pytest.raises(DataError, match="expected numbers in column 'rating'"):
+        interactions(frame, min_rating=4)
+
+
+def test_a_list_of_paths_is_refused(tmp_path):
+    with pytest.raises(TypeError, match=r"paths must be one or several paths, read_interactions\(train, test\)"):
+        read_interactions([tmp_path / "a", tmp_path / "b"])

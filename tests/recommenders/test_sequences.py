@@ -409,3 +409,16 @@ def test_members_that_need_no_order_blend_without_one():
     assert BlendRecommender(*members).fit(matrix).recommend(0, k=2)[0].shape == (2,)
     with pytest.raises(DataError, match="order of time"):
         BlendRecommender(members[0], TransitionRecommender()).fit(matrix)
+
+
+def test_seconds_of_any_name_are_told_apart_from_ids():
+    frame = pd.DataFrame(
+        {"user": list("aabb"), "item": list("xyxz"), "ts": [1700000002, 1700000001, 1700000001, 1700000002]}
+    )
+    for scale in (1, 1000):
+        with pytest.warns(UserWarning, match="for the order of 'ts' pass time='ts'"):
+            TransitionRecommender(decay=1.0, normalise="none").fit(frame.assign(ts=frame.ts * scale))
+    ids = frame.assign(item=frame.ts, ts=[1, 2, 3, 4])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        TransitionRecommender(decay=1.0, normalise="none").fit(ids)

@@ -225,6 +225,36 @@ def test_a_watch_of_several_columns(tmp_path):
         RuleWatch(RULES, time_limit=-1)
 
 
+def test_a_watch_of_any_module(tmp_path):
+    data, ours = synthetic(lists_per_batch=7), module()
+
+    class Own(pl.LightningModule):
+        def __init__(self, wrap):
+            super().__init__()
+            self.scorer, self.wrap = ours.scorer, wrap
+
+        def validation_step(self, batch, index):
+            return self.wrap(self.scorer(batch.features))
+
+    expected = trainer(tmp_path, 1, RuleWatch(RULES))
+    expected.validate(RankingModule(ours.scorer, measures=["nDCG@10"]), data, verbose=False)
+    for wrap in (lambda scores: scores, lambda scores: {"scores": scores}):
+        run = trainer(tmp_path, 1, RuleWatch(RULES))
+        run.validate(Own(wrap), data, verbose=False)
+        for name in ("val/nDCG@10 under rules", *(f"val/broken/{rule}" for rule in rs.Constraints(RULES).rules)):
+            assert run.callback_metrics[name] == expected.callback_metrics[name]
+    for watch, wrap, told in (
+        (
+            RuleWatch(RULES, selects=True),
+            lambda scores: scores,
+            "takes the place of the first measure of a RankingModule",
+        ),
+        (RuleWatch(RULES), lambda scores: None, "a step that returns scores, or a dictionary with them, got NoneType"),
+    ):
+        with pytest.raises(ValueError, match=told):
+            trainer(tmp_path, 1, watch).validate(Own(wrap), data, verbose=False)
+
+
 def test_overlapping_groups_run_no_programme_unless_asked(tmp_path, monkeypatch):
     rng = np.random.default_rng(0)
     lists = RankingData.from_arrays(rng.normal(size=(60, 10)), rng.integers(0, 3, 60), np.repeat([1, 2, 3], 20))
