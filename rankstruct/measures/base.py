@@ -299,6 +299,7 @@ _ALIASES = {  # without underscores and hyphens
     "hr": "success",
 }
 _CUT_OFF = re.compile(r"^\s*(?:(ndcg|map|p|recall|success)(?:_cut)?_|(\w+)_at_)([0-9]+)\s*$", re.IGNORECASE)
+_LINEAR = re.compile(r"\s*ndcg_(cut|at)_", re.IGNORECASE)  # of trec_eval and those who call it
 _PARAMETER_ALIASES = {"rel": "min_relevant", "p": "patience"}
 _SYNTAX = re.compile(r"\s*([A-Za-z_][\w-]*)\s*(?:\((.*)\))?\s*(?:@\s*([0-9]+))?\s*", re.DOTALL)
 _LONGEST_NAME = 200
@@ -349,9 +350,9 @@ def parse_measure(measure: str | Measure) -> Measure:
     """Parse the name of a measure; a measure is returned unchanged.
 
     Names are written as in ir-measures, ignoring case: `AP`, `AP@10`, `nDCG(gain='linear')@10`, `ERU(d=3,half_life=5)`. `MAP`,
-    `MRR`, `recip_rank`, `F1`, `Precision`, `Recall`, `Hit`, `hit_rate`, `HR`, `ROC-AUC`, trec_eval's `ndcg_cut_10` and `P_5` and
-    MTEB's `ndcg_at_10` are accepted too, the parameters `rel` and `p` mean `min_relevant` and `patience`, and `cutoff=10` means
-    `@10`. The prefix `diverse_` makes it a measure of diverse rankings: `diverse_RR@10`.
+    `MRR`, `recip_rank`, `F1`, `Precision`, `Recall`, `Hit`, `hit_rate`, `HR`, `ROC-AUC`, trec_eval's `P_5` and `ndcg_cut_10` and
+    MTEB's `ndcg_at_10`, with their linear gain, are accepted too, the parameters `rel` and `p` mean `min_relevant` and
+    `patience`, and `cutoff=10` means `@10`. The prefix `diverse_` makes it a measure of diverse rankings: `diverse_RR@10`.
 
     Raises:
         ValueError: an unknown name, parameter or value; the message lists the valid ones.
@@ -385,7 +386,7 @@ def parse_measure(measure: str | Measure) -> Measure:
         names = sorted((known.__name__ for known in _REGISTRY.values()), key=str.lower)
         there_are = ", ".join(names) + "".join(f", and any of them after {prefix}" for prefix in _PREFIXES)
         raise ValueError(f"unknown measure {name!r}{_guess(name, _REGISTRY)}; available: {there_are}")
-    options = _read_options(measure, arguments or "")
+    options = ({"gain": "linear"} if _LINEAR.match(measure) else {}) | _read_options(measure, arguments or "")
     if cutoff is not None:
         if "cutoff" in options:
             raise ValueError(f"{measure!r} has two cut-offs")
