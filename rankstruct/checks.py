@@ -70,15 +70,15 @@ def check_numbers(rule: str = "", /, *, optional: Any = False, **values: Any) ->
             )
 
 
-def as_numbers(rule: str = "", /, **values: Any) -> list[float]:
+def checked_numbers(rule: str = "", /, **values: Any) -> list[Any]:
     """The numbers of an argument, a sequence or tensor, each within the bounds of `rule` as in `check_numbers`.
 
     Raises:
         TypeError: a single number, text, a mapping or a set, which have no order, or a tensor that requires a gradient.
         ArgumentError: one of the numbers is wrong.
 
-    >>> as_numbers(">= 0", weights=[1, 0.5])
-    [1.0, 0.5]
+    >>> checked_numbers(">= 0", weights=[1, 0.5])
+    [1, 0.5]
     """
     ((name, given),) = values.items()
     numbers = given.tolist() if hasattr(given, "tolist") else given
@@ -88,7 +88,7 @@ def as_numbers(rule: str = "", /, **values: Any) -> list[float]:
         raise TypeError(f"{name} must be plain numbers, which are not learned; got a tensor that requires a gradient")
     numbers = list(numbers)
     check_numbers(rule, **{f"{name}[{place}]": number for place, number in enumerate(numbers)})
-    return [float(number) for number in numbers]
+    return numbers
 
 
 def check_flags(*, optional: Any = False, **values: Any) -> None:

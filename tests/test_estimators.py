@@ -580,7 +580,10 @@ def test_columns_of_the_frame_that_are_passed_as_labels_or_lists_are_no_features
         np.testing.assert_array_equal(ranker.fit(whole, frame["label"], frame[lists]).predict(whole), wanted)
         assert ranker.feature_names_in_.tolist() == list("abcd")
         assert ranker.roles_ == {"label": "label", "qid": lists}
-    relevant = ranker.fit(frame.assign(label=2 * y), frame["label"], frame["number"])  # other values than the column's
+    with pytest.warns(UserWarning, match="the column 'label', which is a feature, tells the labels"):
+        relevant = ranker.fit(
+            frame.assign(label=2 * y), frame["label"], frame["number"]
+        )  # other values than the column's
     assert "label" in relevant.feature_names_in_
     assert ranker.fit(frame[list("abcd")], frame["label"], frame["query"]).n_features_in_ == 4
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from rankstruct.argument_names import refuse_groups_of_lists
-from rankstruct.checks import as_numbers, check_choice
+from rankstruct.checks import check_choice, checked_numbers
 from rankstruct.lists import Lists
 from rankstruct.losses.assignment import AssignmentHingeLoss
 from rankstruct.losses.base import (
@@ -89,7 +89,7 @@ class CombinedLoss(RankingLoss):
             if {*weights} != {*names}:
                 raise ValueError(f"weights must have a weight for each of {', '.join(names)}; got {weights}")
             weights = [weights[name] for name in names]
-        factors = [1.0] * len(parts) if weights is None else as_numbers(">= 0", weights=weights)
+        factors = [1.0] * len(parts) if weights is None else [*map(float, checked_numbers(">= 0", weights=weights))]
         if len(factors) != len(parts):
             raise ValueError(f"weights must be {len(parts)} numbers, one per loss; got {factors}")
         check_choice("slack", slack, ("separate", "shared"))

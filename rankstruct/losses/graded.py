@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rankstruct.checks import as_numbers
+from rankstruct.checks import checked_numbers
 from rankstruct.kernels.dispatch import Prepared
 from rankstruct.lists import Lists, is_eager, is_plain
 from rankstruct.losses.checks import check_values
@@ -58,7 +58,7 @@ class GradedLoss(HingeLoss):
         if self.grades is None and isinstance(weights, Mapping):
             self.grades = list(weights)
         if self.grades is not None:
-            self.grades = as_numbers(grades=self.grades)
+            self.grades = checked_numbers(grades=self.grades)
         if isinstance(weights, Mapping):
             assert self.grades is not None
             if {*weights} != {*self.grades}:
@@ -67,7 +67,7 @@ class GradedLoss(HingeLoss):
                 )
             weights = [weights[grade] for grade in self.grades]
         if weights is not None:
-            self.grade_weights = as_numbers(">= 0", grade_weights=weights)
+            self.grade_weights = checked_numbers(">= 0", grade_weights=weights)
             if self.grades is not None and len(self.grade_weights) != len(self.grades):
                 raise ValueError(
                     f"grade_weights must be {len(self.grades)} numbers, one per threshold; got {self.grade_weights}"

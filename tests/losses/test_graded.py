@@ -98,7 +98,7 @@ def test_what_is_wrong_is_named(measure):
     for wrong in (4, {1: 1.0, 2: 5.0}, "12"):
         with pytest.raises(TypeError, match=r"grades must be a sequence of numbers, such as \[1, 2\]"):
             rs.GradedLoss(measure, grades=wrong)
-    with pytest.raises(ValueError, match=r"a weight for each of the grades \[1.0, 2.0\]"):
+    with pytest.raises(ValueError, match=r"a weight for each of the grades \[1, 2\]"):
         rs.GradedLoss(measure, grades=[1, 2], grade_weights={1: 1.0})
     with pytest.raises(ValueError, match=r"grade_weights must be 2 numbers"):
         rs.GradedLoss(measure, grades=[1, 2], grade_weights=[1.0])
