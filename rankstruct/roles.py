@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rankstruct.columns import LIST_ROLES, find_column, names_of, usual_columns
-from rankstruct.messages import did_you_mean
+from rankstruct.messages import did_you_mean, warn_caller
 
 __all__: list[str] = []
 
@@ -97,6 +97,26 @@ def split_table(
         X = columns_at(X, [at for at, name in enumerate(names) if name not in dropped])
     labels, lists, positions, names = (taken.get(role, value) for role, value in given.items())
     return TableParts(X, labels, lists, positions, roles, caller_named, names)
+
+
+def warn_of_told_labels(parts: TableParts) -> None:
+    """Warn if a feature has a usual name of labels, and its values tell the labels."""
+    if "label" in parts.roles:
+        return
+    for name in usual_columns(names_of(parts.X), "label"):
+        if _tells(column_of(parts.X, name), parts.y):
+            warn_caller(
+                f"the column {name!r}, which is a feature, tells the labels: leave it out, or pass y={name!r} if it has them"
+            )
+
+
+def _tells(column: Any, labels: Any) -> bool:
+    """Whether each of the values of a column, which repeat, comes with one label only, and labels differ."""
+    values, labels = np.unique(np.asarray(column).astype(str), return_inverse=True)[1], np.asarray(labels)
+    if len(values) != len(labels) or 2 * len(np.unique(values)) > len(values) or labels.ndim != 1:
+        return False
+    _, first = np.unique(values, return_index=True)
+    return len(np.unique(labels)) > 1 and bool((labels == labels[first][values]).all())
 
 
 def _refuse_swapped(y: Any, qid: Any) -> None:

@@ -44,6 +44,19 @@ def seconds(name: str, values: Any) -> np.ndarray:
         raise DataError(f"{name} must be numbers or dates, such as '2024-01-31', got {str(values)[:60]}") from None
 
 
+def are_epochs(values: np.ndarray) -> np.ndarray:
+    """Which values look like seconds or milliseconds from 1970, of the years 1990 to 2100; none of those that are no numbers.
+
+    >>> are_epochs(np.array([978_300_760, 978_300_760_000, 42]))
+    array([ True,  True, False])
+    """
+    if values.dtype.kind not in "iuf":
+        return np.zeros(values.shape, bool)
+    first, last = 631_152_000, 4_102_444_800
+    in_seconds, in_milliseconds = ((values >= first * unit) & (values < last * unit) for unit in (1, 1000))
+    return in_seconds | in_milliseconds
+
+
 def _of_numbers(name: str, values: np.ndarray) -> np.ndarray:
     found = as_numbers(name, values, exact=False)
     return found if found.dtype.kind in "iu" else found.astype(np.float64)

@@ -28,7 +28,7 @@ from rankstruct.arrays import as_array, as_single
 from rankstruct.blocks import Blocks
 from rankstruct.calibration import Calibration, as_calibration
 from rankstruct.clicks import ClickLog
-from rankstruct.columns import USUAL, Columns, EncodedTable, check_same_names, names_of, say_once, usual_columns
+from rankstruct.columns import USUAL, Columns, EncodedTable, check_same_names, names_of, say_once
 from rankstruct.constraints.pages import PageRules, packed_groups
 from rankstruct.data import RankingData
 from rankstruct.data.clean import keep_documents
@@ -54,14 +54,14 @@ from rankstruct.estimators.training_data import (
 from rankstruct.ids import group_documents, list_ids
 from rankstruct.losses import AdditiveRankLoss, GradedLoss, takes_groups
 from rankstruct.measures import Diverse, Measure, evaluate, parse_measure
-from rankstruct.messages import did_you_mean, warn_caller
+from rankstruct.messages import did_you_mean
 from rankstruct.models.engines import export_scorer
 from rankstruct.models.explain import Contributions, explain_scorer
 from rankstruct.models.saving import build_module, describe_module
 from rankstruct.models.scorers import with_preparation
 from rankstruct.preparation import Preparation, encoded_first, has_missing, missing_columns, takes_sparse
 from rankstruct.processes import Team
-from rankstruct.roles import TableParts, column_of, columns_at, split_table
+from rankstruct.roles import TableParts, columns_at, split_table, warn_of_told_labels
 from rankstruct.solvers import RowsOf
 from rankstruct.table_scorer import ScoresTables, TableScorer, feature_columns, matrix
 
@@ -73,20 +73,10 @@ RandomState = int | np.random.RandomState | np.random.Generator | None
 _DTYPES = [np.float64, np.float32, np.float16]  # used without conversion
 FROM_CLICKS = "DCG@10"  # the measure where nothing else is given and labels are clicks
 PREPARE = ("append-quantile", "standardize")  # where nothing else is given
-_SAID = {"label": "labels", "qid": "lists", "docid": "names of documents", "position": "positions"}
 _MOST_GRADES = 8  # thresholds of a `GradedLoss` where labels are not whole numbers
 GROUPS = "one id per document, such as its host or topic"
 
 _explaining = explaining(OF_METHODS)
-
-
-def _tells(column: Any, labels: Any) -> bool:
-    """Whether each of the values of a column, which repeat, comes with one label only, and labels differ."""
-    values, labels = np.unique(np.asarray(column).astype(str), return_inverse=True)[1], np.asarray(labels)
-    if len(values) != len(labels) or 2 * len(np.unique(values)) > len(values) or labels.ndim != 1:
-        return False
-    _, first = np.unique(values, return_index=True)
-    return len(np.unique(labels)) > 1 and bool((labels == labels[first][values]).all())
 
 
 @contextmanager
@@ -504,15 +494,11 @@ class Ranker(ScoresTables, BaseEstimator):
                 f"y is missing, and X has no column with a usual name of labels, {', '.join(USUAL['label'])}; pass the labels, "
                 "[documents], or the name of their column"
             )
-        if log is None and "label" not in found.roles:
-            for name in usual_columns(names_of(found.X), "label"):
-                if _tells(column_of(found.X, name), found.y):
-                    warn_caller(
-                        f"the column {name!r}, which is a feature, tells the labels: leave it out, or pass y={name!r} if it has "
-                        "them"
-                    )
+        if log is None:
+            warn_of_told_labels(found)
         if not found.caller_named:
-            shown = ", ".join(f"{name!r} ({_SAID[role]})" for role, name in found.roles.items())
+            said = {"label": "labels", "qid": "lists", "docid": "names of documents", "position": "positions"}
+            shown = ", ".join(f"{name!r} ({said[role]})" for role, name in found.roles.items())
             say_once(f"columns that are not features: {shown}")
         return found.X, found.y if log is None else log, found.qid, found.position, found.docid
 

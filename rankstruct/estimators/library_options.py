@@ -73,9 +73,9 @@ def refused_arguments() -> dict[str, str]:
     >>> refused_arguments()["ndcg_exp_gain"][:38]
     'gains are those of the measure: pass l'
     """
-    return {
-        name: text for of in REFUSED.values() for name, text in of.items() if name != "alpha"
-    }  # XGBoost's L1 penalty
+    refused = {name: text for of in REFUSED.values() for name, text in of.items()}
+    del refused["alpha"]  # XGBoost's L1 penalty
+    return refused
 
 
 def check_is_dictionary(options: Any) -> None:

@@ -619,7 +619,6 @@ class LinearRanker(Ranker):
         lists = self._lists_of(X, y, qid, diversity_groups, columns)
         return ranking_risk(self.ranking_loss(lists.labels), lists)
 
-    @recording_gradients()
     def mean_loss(
         self,
         w: np.ndarray,
@@ -645,7 +644,6 @@ class LinearRanker(Ranker):
         value = risk(w)[0]
         return self._total(value * risk.terms) / self._total(risk.terms) if self.distributed else value
 
-    @recording_gradients()
     def objective(
         self,
         w: np.ndarray,

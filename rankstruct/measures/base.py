@@ -430,9 +430,7 @@ def parse_measures(measures: str | Measure | Iterable[str | Measure]) -> list[Me
     Raises:
         ValueError: as `parse_measure`; or two different measures have the same name.
     """
-    if isinstance(measures, str | Measure) or not isinstance(
-        measures, Iterable
-    ):  # something else is refused as a measure
+    if isinstance(measures, str | Measure) or not isinstance(measures, Iterable):  # what is neither is refused below
         measures = [measures]
     found: dict[str, Measure] = {}
     for measure in map(parse_measure, measures):

@@ -19,7 +19,7 @@ from rankstruct.constraints.rules import Groups, group_ids
 from rankstruct.data import DataError, Names
 from rankstruct.data.errors import check_matched
 from rankstruct.data.tables import Ids
-from rankstruct.data.times import is_date
+from rankstruct.data.times import are_epochs, is_date
 from rankstruct.ids import known_ids
 from rankstruct.messages import shortened, warn_caller
 from rankstruct.recommenders.ratings import Ratings, columns_of, ids_of, interactions, numbers_of, of_indices, places_of
@@ -290,21 +290,13 @@ def _warn_of_dates(table: Any, named: Collection[str | None]) -> None:
         if (
             is_named
             or is_date(getattr(column, "type", None) or column.dtype)
-            or (name not in ids and _are_seconds(column))
+            or (name not in ids and len(column) and are_epochs(np.asarray(column)).all())
         ):
             warn_caller(
                 f"the table has no column 'time' or 'timestamp', so its rows are taken as in order of time; for the order of "
                 f"{name!r} pass time={name!r}, otherwise remove it"
             )
             return
-
-
-def _are_seconds(column: Any) -> bool:
-    """Whether a column looks like seconds or milliseconds from 1970, from the years 1990 to 2100."""
-    values = np.asarray(column)
-    if values.dtype.kind not in "iuf" or not len(values):
-        return False
-    return any(bool(((values >= 631_152_000 * unit) & (values < 4_102_444_800 * unit)).all()) for unit in (1, 1000))
 
 
 def _order_of(rows: Any, is_ordered: bool) -> np.ndarray | None:

@@ -22,6 +22,7 @@ from rankstruct.data import DataError
 from rankstruct.data.errors import check_matched
 from rankstruct.data.tables import Ids, TableReader, find_columns, is_csv, is_number, is_table, read_header
 from rankstruct.data.text import SPACE, Separator, field_rows, parse_number, split_at, split_blanks, text_lines
+from rankstruct.data.times import are_epochs
 from rankstruct.messages import Way, shortened
 from rankstruct.recommenders.ratings import (
     SCALES,
@@ -572,9 +573,8 @@ def _are_ratings(values: Collection[float], number: int) -> bool:
 
 
 def _is_time(word: str) -> bool:
-    """Whether a field looks like seconds or milliseconds from 1970, from the years 1990 to 2100."""
-    value = _number(word)
-    return any(631_152_000 <= value / unit < 4_102_444_800 for unit in (1, 1000))
+    """Whether a field looks like a number of `are_epochs`."""
+    return bool(are_epochs(np.array(_number(word))))
 
 
 def _refuse_header(path: Path, number: int, line: str, fields: Collection[str]) -> None:
