@@ -73,7 +73,10 @@ LOSSES: dict[str, tuple[Callable[..., torch.nn.Module], dict[str, Any]]] = {
     "AP hinge": (lambda: rs.StructuredHingeLoss("AP"), {}),
     "AP@300 ramp": (lambda: rs.StructuredHingeLoss("AP@300", reference="predicted"), {}),
     "nDCG@300 hinge": (lambda: rs.StructuredHingeLoss("nDCG@300", feature_map="pairwise"), {}),
-    "SL@20": (partial(rs.losses.TopKSoftmaxLoss, 20), {}),
+    **{
+        f"SL@20, weight temperature {each:g}": (partial(rs.losses.TopKSoftmaxLoss, 20, weight_temperature=each), {})
+        for each in (1.0, 4.0, 16.0)
+    },
     "PSL (tanh)": (lambda temperature: rs.losses.PairwiseSoftmaxLoss("tanh", temperature, scale=2), _OWN),
     "PSL (relu)": (lambda temperature: rs.losses.PairwiseSoftmaxLoss("relu", temperature, scale=2), _OWN),
     "BSL": (rs.losses.BilateralSoftmaxLoss, {}),

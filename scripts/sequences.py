@@ -70,7 +70,10 @@ LOSSES: Mapping[str, Callable[[], list[tuple[tuple[str, float], Any]]]] = {
     "AP ramp": lambda: [(each, rs.StructuredHingeLoss("AP", reference="predicted")) for each in (DOT, COSINE)],
     "RecTools' softmax": lambda: [(each, "softmax") for each in (DOT, COSINE)],
     "RecTools' gBCE": lambda: [(each, "gBCE") for each in (DOT, COSINE)],
-    "SL@20": lambda: [(each, rs.losses.TopKSoftmaxLoss(k=20)) for each in (DOT, COSINE)],
+    "SL@20": lambda: [
+        (("cosine", 1.0), rs.losses.TopKSoftmaxLoss(k=20, temperature=0.07, weight_temperature=each))
+        for each in (1.0, 0.25)
+    ],
     "PSL": lambda: [
         (("cosine", 1.0), rs.losses.PairwiseSoftmaxLoss(temperature=each, scale=2)) for each in (0.035, 0.07)
     ],
@@ -179,7 +182,8 @@ def transformers(
             values[name] = {m: np.mean([run[f"{key} {m}"] for run in runs], 0) for m in MEASURES.values()}
         similarity, trained = LOSSES[loss]()[log["setting"]]
         shown = "dot product" if similarity == DOT else f"cosine / {similarity[1]:g}"
-        shown += f", temperature={trained.temperature:g}" if loss == "PSL" else ""
+        for option in ("temperature", "weight_temperature") if similarity[1] == 1 and similarity != DOT else ():
+            shown += f", {option}={getattr(trained, option):g}" if hasattr(trained, option) else ""
         single = [f"{run['own nDCG@10'].mean():.4f}" for run in runs]
         epoch, validation = 1 + int(np.argmax(log["validation"])), f"{max(log['validation']):.4f}"
         took, weight = f"{np.median(log['seconds']):.0f}", f"{float(runs[0]['weight']):g}"
