@@ -240,4 +240,6 @@ def work(args: Sequence[str]) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    import calibration  # so that other processes, which run the cells, find its cached functions by name
+
+    sys.exit(calibration.main())

@@ -455,4 +455,6 @@ def _difference(one: np.ndarray, other: np.ndarray) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    import click_experiment  # so that other processes, which run the cells, find its cached functions by name
+
+    sys.exit(click_experiment.main())

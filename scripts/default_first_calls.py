@@ -477,4 +477,6 @@ def text_table(found: dict, sets: Sequence[str]) -> tuple[list, list]:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    import default_first_calls  # so that other processes, which run the cells, find its cached functions by name
+
+    sys.exit(default_first_calls.main())

@@ -389,4 +389,6 @@ def _paired(reached: dict[str, list[dict]], losses: Sequence[str]) -> tuple[list
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    import implicit_experiment  # so that other processes, which run the cells, find its cached functions by name
+
+    sys.exit(implicit_experiment.main())

@@ -377,4 +377,6 @@ def _tests(reached: dict[str, dict[str, np.ndarray]]) -> Any:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    import text_rerank  # so that other processes, which run the cells, find its cached functions by name
+
+    sys.exit(text_rerank.main())

@@ -317,8 +317,9 @@ class CellFolders:
                 except BrokenProcessPool as error:
                     if alone:
                         codes = "".join(re.findall(r"\{(.*)\}", str(error)))
+                        told = f"died twice, {codes}, such as for want of memory" if codes else f"failed twice: {error}"
                         del left[alone[0]]
-                        yield Outcome(alone[0], None, f"its process died twice, {codes}, such as for want of memory")
+                        yield Outcome(alone[0], None, f"its process {told}")
                     else:
                         began = sorted(int(path.name) for path in folder.iterdir())
                         alone = [number for number in began if number in left] or now[:1]

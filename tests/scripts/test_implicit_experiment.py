@@ -1,6 +1,10 @@
 """The experiment with losses for implicit feedback: settings chosen on validation, tables, nothing run twice."""
 
 import json
+import re
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -72,3 +76,27 @@ def test_settings_are_chosen_and_kept_results_are_reused(data, tmp_path, capsys,
     monkeypatch.setattr(experiment, "train", None)  # nothing is run again
     assert experiment.main(command) == 0
     assert capsys.readouterr().out == printed
+
+
+def test_a_script_trains_in_other_processes(data, tmp_path):
+    given = ["--data", str(data), "--output", str(tmp_path), "--processes", "1", "--seeds", "1", "--epochs", "1"]
+    command = [sys.executable, experiment.__file__, *given, "--settings", "1", "--losses", "softmax"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert f"written: {tmp_path}" in done.stdout
+
+
+SCRIPTS = Path(experiment.__file__).parent
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        path.stem
+        for path in SCRIPTS.glob("*.py")
+        if {"@cache", "CellFolders"} <= {*re.split(r"[\s(]", path.read_text())}
+    ],
+)
+def test_cached_functions_of_a_script_have_a_module_that_other_processes_import(name):
+    """`__main__` is another module in each process, and cached functions are pickled by name."""
+    assert f"{name}.main()" in (SCRIPTS / f"{name}.py").read_text()
