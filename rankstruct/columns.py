@@ -173,7 +173,7 @@ class Columns(nn.Module):
         given = named_columns(table)
         if not given:
             return table
-        if list(given) == list(map(str, range(len(self.names)))):
+        if {*given} != {*self.names} and list(given) == list(map(str, range(len(self.names)))):
             given = dict(zip(self.names, given.values(), strict=True))
         check_same_names("X", self.names, list(given))
         columns = [

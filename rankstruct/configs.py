@@ -240,13 +240,14 @@ class HelpfulParser(jsonargparse.ArgumentParser):
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **{"parser_mode": _MODE, "allow_abbrev": False, **options})
-        self.files: Sequence[str | Path] = ()
+        self.files: Mapping[str | Path, Path] = {}
         self.typed: dict[str, str] = {}
         self._linked: dict[str, str] = {}
 
     def look_at(self, files: Sequence[str | Path], args: Sequence[str]) -> None:
         """Register the config files and the other arguments of the command line, for error messages."""
-        self.files, self.typed = files, {}
+        self.files = {file: Path(file).absolute() for file in files}  # jsonargparse reads a file in its folder
+        self.typed = {}
         option = ""
         for arg in args:
             if arg.startswith("--"):
@@ -278,8 +279,8 @@ class HelpfulParser(jsonargparse.ArgumentParser):
     def explained(self, message: str) -> str:
         """A message of jsonargparse with the place of the option and a suggestion, both from what the user has written."""
         written: dict[str, tuple[str, list[str]]] = {}
-        for file in self.files:
-            written |= {name: (f"{file}:{line}: ", values) for name, (line, values) in check_config(file).items()}
+        for file, path in self.files.items():
+            written |= {name: (f"{file}:{line}: ", values) for name, (line, values) in check_config(path).items()}
         for name, value in self.typed.items():
             written.pop(f"{name}.class_path", None)
             written |= {each: ("", values) for each, values in _typed(name, value).items()}

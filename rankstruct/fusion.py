@@ -57,7 +57,11 @@ class LearnedFusion(NamedTuple):
 
 
 def fuse_runs(
-    runs: Sequence[Run], method: Method | Any = "rrf", *, normalisation: Normalisation = "min-max", k: float = _K
+    runs: Sequence[Run],
+    method: Method | Any = "rrf",
+    *,
+    normalisation: Normalisation | None = None,
+    k: float | None = None,
 ) -> dict[str, dict[str, float]]:
     """Fuse two or more runs; returns a run, with the documents of each query from the best to the worst.
 
@@ -66,15 +70,15 @@ def fuse_runs(
         method: `"rrf"`, the sum of 1 / (k + rank) over the runs; `"combsum"`, the sum of the normalised scores; `"combmnz"`, that
             sum times the number of runs that retrieved the document; or a ranker fitted to `run_lists` of runs of the same
             systems in the same order, or its scorer.
-        normalisation: of the scores of a query in a run, for combsum and combmnz. `"min-max"`, to 0 ... 1; `"z-score"`, mean 0
-            and standard deviation 1; `"max"`, divided by the largest; `"sum"`, less the least, divided by their sum; `"rank"`,
-            1 - (rank - 1) / n; or `"none"`. Numbers to divide by are at least 1e-9, so that equal scores become 0, but 1e9 times
-            larger by `"max"` if none is above 0.
-        k: of reciprocal rank fusion, above 0; the larger, the less the first ranks count.
+        normalisation: of the scores of a query in a run, for combsum and combmnz. `"min-max"` (None), to 0 ... 1; `"z-score"`,
+            mean 0 and standard deviation 1; `"max"`, divided by the largest; `"sum"`, less the least, divided by their sum;
+            `"rank"`, 1 - (rank - 1) / n; or `"none"`. Numbers to divide by are at least 1e-9, so that equal scores become 0, but
+            1e9 times larger by `"max"` if none is above 0.
+        k: of reciprocal rank fusion, above 0; the larger, the less the first ranks count; 60 if None.
 
     Raises:
-        ValueError: fewer than two runs, names of different types, an unknown method or normalisation, a score that is not finite,
-            or a ranker of another number of runs.
+        ValueError: fewer than two runs, names of different types, an unknown method or normalisation, one or a k that the method
+            does not use, a score that is not finite, or a ranker of another number of runs.
 
     >>> a, b = {"q": {"x": 9.0, "y": 7.0, "z": 1.0}}, {"q": {"y": 0.9, "x": 0.8}}
     >>> {docid: round(score, 4) for docid, score in fuse_runs([a, b])["q"].items()}
@@ -83,11 +87,14 @@ def fuse_runs(
     {'y': 1.75, 'x': 1.0, 'z': 0.0}
     """
     is_learned = isinstance(method, nn.Module) or hasattr(method, "to_scorer")
-    for name, value, known in (
-        ("method", "rrf" if is_learned else method, get_args(Method)),
-        ("normalisation", normalisation, get_args(Normalisation)),
-    ):
-        check_choice(name, value, known)
+    check_choice("method", "rrf" if is_learned else method, get_args(Method))
+    told = "a ranker" if is_learned else repr(method)
+    if normalisation is not None and method not in ("combsum", "combmnz"):
+        raise ValueError(f"normalisation= is of the methods 'combsum' and 'combmnz', got method {told}")
+    if k is not None and (is_learned or method != "rrf"):
+        raise ValueError(f"k= is of the method 'rrf', got method {told}")
+    normalisation, k = "min-max" if normalisation is None else normalisation, _K if k is None else k
+    check_choice("normalisation", normalisation, get_args(Normalisation))
     check_numbers("> 0", k=k)
     if is_learned:
         data = run_lists(runs)

@@ -163,7 +163,7 @@ def bootstrap_interval(
     >>> 43 < low < 45 and 54 < high < 56
     True
     """
-    a = np.asarray(values, np.float64) if of_means is not None else _values("values", values, "an interval")
+    a = _values("values", values, "an interval", ndim=1 if of_means is None else 2)
     check_numbers("> 0 and < 1", level=level)
     if of_means is None and np.ptp(a) == 0:
         return float(a[0]), float(a[0])
@@ -231,16 +231,17 @@ def spread(values: ArrayLike) -> Spread:
     return Spread(float(a.mean()), deviation, float(a.min()), float(a.max()), len(a))
 
 
-def _values(name: str, values: ArrayLike, what: str | None = None) -> np.ndarray:
-    """Values `[n]` as an array; at least one if `what` is computed from them."""
+def _values(name: str, values: ArrayLike, what: str | None = None, ndim: int = 1) -> np.ndarray:
+    """Values `[n]`, or `[n, k]`, as an array; at least one if `what` is computed from them."""
     try:
         a = as_numbers(name, values).astype(np.float64)
     except TypeError as error:
         raise ValueError(str(error)) from None
-    if a.ndim != 1:
-        raise ValueError(f"{name} must have shape [n], got {a.shape}")
-    if not np.isfinite(a).all():
-        raise ValueError(f"{name} must be finite, got {a[~np.isfinite(a)][0]} at {np.flatnonzero(~np.isfinite(a))[0]}")
+    if a.ndim != ndim:
+        raise ValueError(f"{name} must have shape {'[n]' if ndim == 1 else '[n, k]'}, got {a.shape}")
+    if not (fine := np.isfinite(a)).all():
+        at = np.argwhere(~fine)[0].tolist()
+        raise ValueError(f"{name} must be finite, got {a[~fine][0]} at {at[0] if ndim == 1 else at}")
     if what and not len(a):
         raise ValueError(f"{what} needs at least one value, got none")
     return a

@@ -474,6 +474,13 @@ def test_columns_that_are_refused(change, message):
         rs.LinearRanker().fit(frame, np.arange(1001) % 2, np.arange(1001) // 10)
 
 
+def test_numbers_that_are_names_are_matched_as_names():
+    """They are positions only where the names of training are others."""
+    table = {"0": np.array([10.0]), "1": np.array([20.0])}
+    assert Columns({"1": None, "0": None}).encode(table).tolist() == [[20.0, 10.0]]
+    assert Columns({"b": None, "a": None}).encode(table).tolist() == [[10.0, 20.0]]
+
+
 def test_more_that_is_refused():
     frame, y, qid = draw()
     repeated = frame.set_axis(["a", "b", "c", "brand", "e", "e"], axis=1)

@@ -95,7 +95,7 @@ def test_values_are_those_of_the_definitions(method):
     for seed in range(2):
         runs = drawn(seed)
         del runs[0]["q1"]
-        for normalisation in [*NORMALISATIONS, "none"]:
+        for normalisation in [*NORMALISATIONS, "none"] if method != "rrf" else [None]:
             found = fuse_runs(runs, method, normalisation=normalisation)
             asked = {
                 query: {
@@ -138,6 +138,10 @@ def test_wrong_input_is_refused(arguments, said):
     for k in (0, -1, float("nan")):
         with pytest.raises(ValueError, match="k must be a finite number above 0"):
             fuse_runs(runs, k=k)
+    with pytest.raises(ValueError, match="normalisation= is of the methods 'combsum' and 'combmnz', got method 'rrf'"):
+        fuse_runs(runs, normalisation="sum")
+    with pytest.raises(ValueError, match="k= is of the method 'rrf', got method 'combsum'"):
+        fuse_runs(runs, "combsum", k=10)
 
 
 def test_features_of_extreme_scores_are_numbers():

@@ -180,6 +180,11 @@ def test_spread():
         ),
         (lambda: bootstrap_interval([]), "got none"),
         (lambda: bootstrap_interval([1.0, 2.0], 95), "level"),
+        (lambda: bootstrap_interval([1.0, 2.0], of_means=lambda m: m), r"values must have shape \[n, k\], got \(2,\)"),
+        (
+            lambda: bootstrap_interval([[1.0, np.nan], [2.0, 3.0]], of_means=lambda m: m[..., 0]),
+            r"values must be finite, got nan at \[0, 1\]",
+        ),
     ],
 )
 def test_wrong_values_are_named(call, message):

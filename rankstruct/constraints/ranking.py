@@ -40,13 +40,14 @@ def rank_under(
 ) -> Tensor:
     """Rank each list by score under rules.
 
-    The ranking has the largest sum of discounted scores of those that keep the rules. With rules about one prefix and groups
-    that are nested or disjoint, or with either caps or quotas of disjoint groups, it is the same for every discount that
-    decreases, and is found in the time of a sort. Else the first positions, as many as the rules are about, are the best for the
-    discount given: with caps and quotas of disjoint groups about several prefixes, an assignment problem; with groups that
-    overlap, a relaxation with an upper bound (`rank_certified`), and where that is not reached a mixed-integer programme (HiGHS)
-    of the documents that could be on a better page; milliseconds to a second for a list. Equal scores keep their input order.
-    Where caps leave no document for a position, the ranking ends there.
+    The first positions, as many as the rules are about, have the largest sum of discounted scores of those that keep the rules;
+    the others follow by score, as far as the rules let them. With rules about one prefix and groups that are nested or disjoint,
+    or with either caps or quotas of disjoint groups, the ranking is the best as a whole, for every discount that decreases, and
+    is found in the time of a sort. Else the first positions are the best for the discount given: with caps and quotas of disjoint
+    groups about several prefixes, an assignment problem; with groups that overlap, a relaxation with an upper bound
+    (`rank_certified`), and where that is not reached a mixed-integer programme (HiGHS) of the documents that could be on a better
+    page; milliseconds to a second for a list. Equal scores keep their input order. Where caps leave no document for a position,
+    the ranking ends there.
 
     Args:
         scores: `[..., list_size]`, or `[documents]`; any real numbers.
@@ -125,8 +126,9 @@ class CertifiedRanks(NamedTuple):
 
     Attributes:
         ranks: as of `rank_under`.
-        gaps: `[lists]` float64: the difference of the discounted scores to an upper bound, relative to it, both counted from the
-            lowest score of the list; 0 for rankings that are the best, or within 1e-9 of it.
+        gaps: `[lists]` float64: the difference of the discounted scores to an upper bound, relative to it, both of the first
+            positions, as many as the rules are about, and counted from the lowest score of the list; 0 for rankings that are the
+            best there, or within 1e-9 of it.
 
     >>> rank_certified([3, 2, 1], "seller <= 1 @ 2", {"seller": ["a", "a", "b"]}).ranks
     tensor([1, 3, 2])

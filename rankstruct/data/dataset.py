@@ -15,7 +15,7 @@ import scipy.sparse as sp
 from numpy.typing import ArrayLike
 from typing_extensions import Self
 
-from rankstruct.arrays import as_numbers, as_single
+from rankstruct.arrays import LARGEST_SINGLE, as_numbers, as_single
 from rankstruct.blocks import Blocks, let_go
 from rankstruct.columns import Columns, EncodedTable, named_columns, names_of
 from rankstruct.constraints.rules import Groups, group_ids
@@ -304,8 +304,8 @@ class RankingData:
             column: the index of a feature, from 0, whose value is the group; it remains a feature.
 
         Raises:
-            DataError: none or several of the three are given, the number of documents differs, there is no such column, or a
-                comment does not match.
+            DataError: none or several of the three are given, the number of documents differs, there is no such column, a
+                comment does not match, or a feature is too large to tell groups apart in float32.
 
         >>> data = RankingData.from_arrays([[5.0], [2.0], [5.0]], [1, 0, 2], ["a", "a", "a"])
         >>> data.with_groups(["b.org", "a.org", "b.org"]).diversity_groups
@@ -318,7 +318,7 @@ class RankingData:
         if comment is not None:
             values = self._found_in_comments(comment)
         elif column is not None:
-            values = self._feature(column)
+            values = self._groups_in(column)
         else:
             try:
                 values = numbered_ids("diversity_groups", diversity_groups)
@@ -351,7 +351,8 @@ class RankingData:
 
         Raises:
             DataError: no mapping, another number of documents, groups that are no names or whole numbers, no such column, a
-                comment that does not match, or the name `diversity_groups`, whose groups `with_groups` sets.
+                feature too large to tell groups apart in float32, a comment that does not match, or the name `diversity_groups`,
+                whose groups `with_groups` sets.
 
         >>> data = RankingData.from_arrays([[5.0], [2.0], [5.0]], [1, 0, 2], ["a", "a", "a"])
         >>> data = data.with_columns({"seller": ["ann", "bob", None], "kind": 0})
@@ -380,14 +381,14 @@ class RankingData:
         """The groups that a config names, see `with_columns`."""
         names = [] if self.columns is None else self.columns.names
         if isinstance(source, int):
-            return self._feature(source)
+            return self._groups_in(source)
         if source not in names and names and self.comments is None:
             raise DataError(
                 f"there is no column {source!r}{did_you_mean(source, names)}; there are {', '.join(names)[:200]}"
             )
         if source not in names:
             return self._found_in_comments(source)
-        values = self._feature(names.index(source))
+        values = self._groups_in(names.index(source))
         assert self.columns is not None
         known = self.columns.categories[source]
         return values if known is None else [known[int(code)] if code >= 0 else None for code in values.tolist()]
@@ -398,6 +399,16 @@ class RankingData:
             raise DataError(f"column must be a feature index from 0 to {self.num_features - 1}; got {column}")
         chosen = self.features[:, [column]]
         return (chosen.toarray() if self.is_sparse else chosen).ravel()
+
+    def _groups_in(self, column: int) -> np.ndarray:
+        """A feature as groups, which float32 must not have merged."""
+        values = self._feature(column)
+        if (large := values[np.abs(values) >= LARGEST_SINGLE]).size:
+            raise DataError(
+                f"feature {column} has groups such as {large[0]:.0f}: features are float32, exact for whole numbers "
+                f"below {LARGEST_SINGLE}, so different groups may be one there; pass the groups themselves, as an array, or as names"
+            )
+        return values
 
     def _found_in_comments(self, expression: str) -> np.ndarray:
         try:

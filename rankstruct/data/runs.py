@@ -29,7 +29,17 @@ from rankstruct.arrays import LARGEST, as_numbers, as_scores
 from rankstruct.data.dataset import RankingData
 from rankstruct.data.errors import DataError, check_matched
 from rankstruct.data.names import Names
-from rankstruct.data.text import BLANKS, SPACE, TABS, Separator, field_rows, parse_number, split_blanks, text_lines
+from rankstruct.data.text import (
+    BLANKS,
+    PACKED,
+    SPACE,
+    TABS,
+    Separator,
+    field_rows,
+    parse_number,
+    split_blanks,
+    text_lines,
+)
 from rankstruct.files import whole_file
 from rankstruct.messages import shortened
 
@@ -110,8 +120,9 @@ def write_run(
     warning is logged.
 
     Raises:
-        ValueError: scores of another shape, a score that is not finite, a document repeated in a list, or a name that could not
-            be read back: it is empty, contains a tab or a line end, starts or ends with a blank, or is not valid Unicode.
+        ValueError: scores of another shape, or next to those of a run, a score that is not finite, a document repeated in a list,
+            a path such as run.gz, or a name that could not be read back: it is empty, contains a tab or a line end, starts or
+            ends with a blank, or is not valid Unicode.
 
     >>> import tempfile
     >>> data = RankingData.from_arrays([[1.0], [2.0]], [1, 0], ["q", "q"])
@@ -121,7 +132,11 @@ def write_run(
     q Q0 q-2 1 2.0 mine
     q Q0 q-1 2 0.5 mine
     """
+    if Path(path).suffix in PACKED:
+        raise ValueError(f"a run is written as plain text, got {path}; remove {Path(path).suffix}")
     if isinstance(data, Mapping):
+        if scores is not None:
+            raise ValueError("a run has its own scores: pass it without scores, or lists with them")
         data, scores = _as_lists(data)
     values = _scores_of(data, scores)
     named = [names for names in (data.qids, data.docids) if names is not None]

@@ -68,19 +68,21 @@ class TopKSoftmaxLoss(_RecommendationLoss):
     Args:
         k: the cut-off of the measure that matters, such as nDCG@k.
         temperature: of the softmax, above 0, in units of the scores.
-        weight_temperature: of the weights, above 0; as it grows, all weights tend to 1/2, so that k does not matter.
+        weight_temperature: of the weights, above 0, in units of the scores. As it grows, all weights tend to 1/2, so that k does
+            not matter; if it is as small as the temperature, relevant documents far below rank k have no weight and are not
+            learned. About four times the temperature was best on validation items of MovieLens 1M and Beauty.
         reduction: `"mean"`, `"sum"` or `"none"`.
 
     Source: Yang, Chen, Zhang, Wu, Sun, Feng, Chen, Wang, "Breaking the Top-K Barrier: Advancing Top-K Ranking Metrics
     Optimization in Recommender Systems", KDD 2025.
 
     >>> TopKSoftmaxLoss(k=2)(torch.tensor([0.5, 0.0, 2.0]), torch.tensor([1, 1, 0]))
-    tensor(0.8870)
+    tensor(0.9922)
     """
 
     k: int = 20
     temperature: float = 1.0
-    weight_temperature: float = 1.0
+    weight_temperature: float = 4.0
 
     def setup(self) -> None:
         """Check the numbers."""

@@ -377,6 +377,27 @@ def test_an_object_of_json_says_nothing_twice():
         load_json('{"a": [{"b": 1, "c": 0, "b": 2}]}')
 
 
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "Unexpected config"),
+        ("- 1\n- 2\n", "Unexpected config"),
+        (
+            "model:\n  scorer: LinearScorer\n  regularization: 1e-3x\n",
+            "c/x.yaml:3: model.regularization: expected float, got 1e-3x",
+        ),
+    ],
+)
+def test_what_is_wrong_in_a_config_in_another_folder_is_said(text, said, tmp_path, capsys, monkeypatch):
+    """jsonargparse reads a config in its folder, from which the path on the command line leads elsewhere."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "c").mkdir()
+    (tmp_path / "c" / "x.yaml").write_text(text)
+    status, lines = outcome(["fit", "--config", "c/x.yaml", "--data.builtin", "digits", "--output", "out"], capsys)
+    assert status != 0
+    assert said in lines[0]
+
+
 def test_a_config_that_says_something_twice_is_refused_by_every_command(tmp_path, capsys):
     path = tmp_path / "config.yaml"
     path.write_text("output: x\ntrainer: {max_epochs: 40}\ndata: {builtin: digits}\n\ntrainer:\n  max_epochs: 100\n")

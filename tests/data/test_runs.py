@@ -280,6 +280,10 @@ def test_writing_refuses_and_leaves_the_old_file(tmp_path):
         write_run(path, data, [1, 2, 3])
     with pytest.raises(ValueError, match=r"scores must be finite, got nan at scores\[1\]"):
         write_run(path, data, [1, np.nan])
+    with pytest.raises(ValueError, match="a run has its own scores"):
+        write_run(path, {"q": {"a": 1.0, "b": 2.0}}, [1, 2])
+    with pytest.raises(ValueError, match=r"a run is written as plain text, got .*; remove \.gz"):
+        write_run(tmp_path / "run.gz", data, [2, 1])
     with pytest.raises(ValueError, match="scores must have shape"):
         write_scores(path, [[1.0]])
     assert path.read_text() == "old"
