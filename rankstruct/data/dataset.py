@@ -406,7 +406,7 @@ class RankingData:
         if (large := values[np.abs(values) >= LARGEST_SINGLE]).size:
             raise DataError(
                 f"feature {column} has groups such as {large[0]:.0f}: features are float32, exact for whole numbers "
-                f"below {LARGEST_SINGLE}, so different groups may be one there; pass the groups themselves, as an array, or as names"
+                f"below {LARGEST_SINGLE}, so different groups may be one there; pass the groups as an array, or names"
             )
         return values
 
