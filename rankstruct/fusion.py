@@ -87,18 +87,10 @@ def fuse_runs(
     {'y': 1.75, 'x': 1.0, 'z': 0.0}
     """
     is_learned = isinstance(method, nn.Module) or hasattr(method, "to_scorer")
-    check_choice("method", "rrf" if is_learned else method, get_args(Method))
-    told = "a ranker" if is_learned else repr(method)
-    if normalisation is not None and method not in ("combsum", "combmnz"):
-        raise ValueError(f"normalisation= is of the methods 'combsum' and 'combmnz', got method {told}")
-    if k is not None and (is_learned or method != "rrf"):
-        raise ValueError(f"k= is of the method 'rrf', got method {told}")
-    normalisation, k = "min-max" if normalisation is None else normalisation, _K if k is None else k
-    check_choice("normalisation", normalisation, get_args(Normalisation))
-    check_numbers("> 0", k=k)
+    normalisation, k = _options_of("a ranker" if is_learned else method, normalisation, k)
     if is_learned:
         data = run_lists(runs)
-        return run_of(data, _scores(method, data))
+        return _with_names(run_of(data, _scores(method, data)), runs)
     _check_runs(runs)
     fused: dict[str, dict[str, float]] = {}
     for query in dict.fromkeys(query for run in runs for query in run):
@@ -219,8 +211,29 @@ def learn_fusion(
     for held in np.array_split(order, min(folds, data.num_lists)):
         other = _fitted(ranker, data.select(np.setdiff1d(order, held)))
         part = data.select(np.sort(held))
-        fused |= run_of(part, _scores(other, part))
+        fused |= _with_names(run_of(part, _scores(other, part)), runs)
     return LearnedFusion(fitted, fused)
+
+
+def _options_of(method: str, normalisation: Normalisation | None, k: float | None) -> tuple[Normalisation, float]:
+    """The options of a method, those that are None by default; raises ValueError for one that has no effect."""
+    check_choice("method", "rrf" if method == "a ranker" else method, get_args(Method))
+    if normalisation is not None and method not in ("combsum", "combmnz"):
+        raise ValueError(f"normalisation= is of the methods combsum and combmnz, got it with {method}")
+    if k is not None and method != "rrf":
+        raise ValueError(f"k= is of the method rrf, got it with {method}")
+    chosen: Normalisation = "min-max" if normalisation is None else normalisation
+    check_choice("normalisation", chosen, get_args(Normalisation))
+    if k is not None:
+        check_numbers("> 0", k=k)
+    return chosen, _K if k is None else k
+
+
+def _with_names(fused: Run, runs: Sequence[Run]) -> dict[str, dict[str, float]]:
+    """A fused run with the queries and documents of the runs, which `run_lists` has as text, in place of their texts."""
+    queries = {str(query): query for run in runs for query in run}
+    names = {str(name): name for run in runs for found in run.values() for name in found}
+    return {queries[query]: {names[name]: score for name, score in found.items()} for query, found in fused.items()}
 
 
 def _fitted(ranker: Any, data: RankingData) -> Any:

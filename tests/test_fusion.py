@@ -138,9 +138,9 @@ def test_wrong_input_is_refused(arguments, said):
     for k in (0, -1, float("nan")):
         with pytest.raises(ValueError, match="k must be a finite number above 0"):
             fuse_runs(runs, k=k)
-    with pytest.raises(ValueError, match="normalisation= is of the methods 'combsum' and 'combmnz', got method 'rrf'"):
+    with pytest.raises(ValueError, match="normalisation= is of the methods combsum and combmnz, got it with rrf"):
         fuse_runs(runs, normalisation="sum")
-    with pytest.raises(ValueError, match="k= is of the method 'rrf', got method 'combsum'"):
+    with pytest.raises(ValueError, match="k= is of the method rrf, got it with combsum"):
         fuse_runs(runs, "combsum", k=10)
 
 
@@ -304,3 +304,13 @@ def test_too_few_judged_queries_are_refused():
         learn_fusion(runs, qrels)
     with pytest.raises(ValueError, match="folds must be"):
         learn_fusion(runs, qrels, folds=1)
+
+
+def test_learned_fusion_keeps_the_ids_of_the_runs():
+    runs = [
+        {1: {7: 9.0, 8: 7.0}, 2: {7: 1.0, 9: 3.0}, 3: {7: 2.0}},
+        {1: {8: 0.9}, 2: {9: 0.2, 7: 0.3}, 3: {8: 0.4, 7: 0.1}},
+    ]
+    learned = learn_fusion(runs, {1: {8: 1}, 2: {9: 1}, 3: {7: 1}})
+    for fused in (learned.fused, fuse_runs(runs, learned.ranker)):
+        assert {query: {*found} for query, found in fused.items()} == {1: {7, 8}, 2: {7, 9}, 3: {7, 8}}
